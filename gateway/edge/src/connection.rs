@@ -17,15 +17,17 @@ use tokio::time::Sleep;
 use tracing::debug;
 use tunnel_proto::limit::PAYLOAD_BYTES_ALONE;
 
-use super::raw_head::answer::to_bytes;
-use super::raw_head::flight::Flight;
-use super::raw_head::guarded::{Guarded, Held};
-use super::raw_head::{Refusal, Watcher};
+use self::http2::Http2Guest;
 use super::service::{Edge, Failures, Form, Origin};
 use gateway_config::Config;
+use gateway_http::respond::{Failure, Wants};
 use gateway_net::listen::Connection;
-use gateway_net::stream::Stream;
+use gateway_net::stream::{Alpn, Stream};
 use gateway_types::Limit;
+use http1_guard::answer::to_bytes;
+use http1_guard::{GuardedStream, HeadFault, RefusedRequest, RequestCounts, Watcher};
+
+mod http2;
 
 /// Windows of one HTTP/2 stream and connection of a user, in bytes. Large enough that small unread frames do not
 /// exhaust the library's budget for them, small enough that a connection cannot hold much.
@@ -45,7 +47,7 @@ const H2_FRAME_BYTES: u32 = 64 * 1024;
 const H2_HEADER_LIST_BYTES: u32 = 1024 * 1024;
 
 /// Most streams that a client may reset before they are taken, and most that the library may reset for a client's
-/// mistakes, over the life of a connection. Resets of streams that were taken are counted by `raw_head::frames`.
+/// mistakes, over the life of a connection. Resets of streams that were taken are counted by `http2_meter`.
 const H2_UNTAKEN_RESETS: usize = 20;
 const H2_ERROR_RESETS: usize = 256;
 
@@ -129,16 +131,15 @@ impl Server {
             let negotiated = stream.negotiated();
             let origin = Arc::new(Origin::new(peer.ip(), negotiated, guest.clone()));
             let draining = edge.drain.draining().clone();
-            let flight = Arc::new(Flight::default());
+            let counts = Arc::new(RequestCounts::default());
             let refuser = refuser(edge.clone(), origin.clone());
-            let held = Held { _permit: permit, guest: guest.clone() };
-            let watcher = Watcher::new(header_bytes);
-            let mut stream = Guarded::new(stream, watcher, flight.clone(), refuser, (resets_per_second, held));
-            stream.keep_to(origin.negotiated.alpn);
+            let http2 = Http2Guest::new(guest.clone(), permit, resets_per_second);
+            let mut stream = GuardedStream::new(stream, Watcher::new(header_bytes), counts.clone(), refuser, http2);
+            keep_to(origin.negotiated.alpn, &mut stream);
             let refuses = AtomicBool::new(edge.drain.is_draining());
             let mut first_request = FirstRequest { refuses: &refuses, due: None };
             let service = service_fn(|request| {
-                let (edge, origin, in_flight) = (edge.clone(), origin.clone(), flight.begin());
+                let (edge, origin, in_flight) = (edge.clone(), origin.clone(), counts.begin());
                 let refuses = refuses.load(Ordering::Relaxed);
                 async move {
                     if refuses {
@@ -163,7 +164,7 @@ impl Server {
                 // A task keeps its waker, so the signal has to be waited for only once; after that, it wakes.
                 if !is_draining && (!is_drain_awaited || edge.drain.is_draining()) {
                     is_drain_awaited = true;
-                    let waits = edge.drain.is_draining() && first_request.is_awaited(&flight, context);
+                    let waits = edge.drain.is_draining() && first_request.is_awaited(&counts, context);
                     if !waits && drained.as_mut().poll(context).is_ready() {
                         is_draining = true;
                         connection.as_mut().graceful_shutdown();
@@ -179,7 +180,7 @@ impl Server {
                         return Poll::Ready(Ok(()));
                     }
                 }
-                if flight.is_version_known() {
+                if counts.is_version_known() {
                     version_due = None;
                 }
                 let Some(due) = &mut version_due else { return Poll::Pending };
@@ -205,9 +206,9 @@ struct FirstRequest<'a> {
 
 impl FirstRequest<'_> {
     /// Returns, in a drain, whether the connection has to stay open for it. Wakes when its time is over.
-    fn is_awaited(&mut self, flight: &Flight, context: &mut Context<'_>) -> bool {
-        let is_unused = flight.taken() == 0 || self.refuses.load(Ordering::Relaxed);
-        if !is_unused || flight.answered() > 0 {
+    fn is_awaited(&mut self, counts: &RequestCounts, context: &mut Context<'_>) -> bool {
+        let is_unused = counts.taken() == 0 || self.refuses.load(Ordering::Relaxed);
+        if !is_unused || counts.answered() > 0 {
             return false;
         }
         self.refuses.store(true, Ordering::Relaxed);
@@ -216,12 +217,43 @@ impl FirstRequest<'_> {
     }
 }
 
-/// Makes the answers to heads that never become requests.
-fn refuser(edge: Arc<Edge>, origin: Arc<Origin>) -> impl Fn(Refusal) -> Bytes + Send + Unpin + 'static {
-    move |refusal| {
-        let failure = Failures::of_stranger(refusal.fault.failure(), &origin);
-        to_bytes(edge.failures.answer_unread(failure, Form { wants: refusal.wants, is_head: refusal.is_head }, &origin))
+/// Keeps a connection to the protocol that the handshake chose.
+fn keep_to<A>(alpn: Option<Alpn>, stream: &mut GuardedStream<Stream, A, Http2Guest>)
+where
+    A: Fn(RefusedRequest) -> Bytes,
+{
+    match alpn {
+        None => {}
+        Some(Alpn::Http1) => stream.keep_to_http1(),
+        Some(Alpn::Http2) => stream.keep_to_http2(),
     }
+}
+
+/// Makes the answers to heads that never become requests.
+fn refuser(edge: Arc<Edge>, origin: Arc<Origin>) -> impl Fn(RefusedRequest) -> Bytes + Send + Unpin + 'static {
+    move |RefusedRequest { fault, is_navigation, is_head }| {
+        let failure = Failures::of_stranger(failure(fault), &origin);
+        let wants = if is_navigation { Wants::Html } else { Wants::Json };
+        to_bytes(edge.failures.answer_unread(failure, Form { wants, is_head }, &origin))
+    }
+}
+
+/// Returns the failure shown to the user. The names are those of `guard`, where both know a fault.
+fn failure(fault: HeadFault) -> Failure {
+    let reason = match fault {
+        HeadFault::TargetTooLong => return Failure::UriTooLong,
+        HeadFault::HeadTooLarge => return Failure::HeaderTooLarge,
+        HeadFault::CookiesTooLarge => return Failure::CookiesTooLarge,
+        HeadFault::BareLineFeed => "bare_line_feed",
+        HeadFault::FoldedLine => "folded_line",
+        HeadFault::BlankBeforeColon => "blank_before_colon",
+        HeadFault::HostDuplicate => "host_duplicate",
+        HeadFault::Length => "content_length",
+        HeadFault::Encoding => "transfer_encoding",
+        HeadFault::LengthAndEncoding => "length_and_encoding",
+        HeadFault::Malformed => "malformed",
+    };
+    Failure::BadRequest { reason }
 }
 
 /// Refuses a connection for which there is no room, whatever it asks for.

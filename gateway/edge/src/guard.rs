@@ -28,7 +28,7 @@
 //! - chunk extensions, and blanks after a chunk size: dropped;
 //! - trailer fields of any name, even Content-Length: passed on (`headers::trailers` cleans them).
 //!
-//! None of these reaches the app, because the head is written anew. `raw_head` looks at the bytes before the library: it
+//! None of these reaches the app, because the head is written anew. `http1_guard` looks at the bytes before the library: it
 //! refuses the ambiguous ones by name, and puts the gateway's answer in the place of the library's bare ones.
 
 use http::header::{CONTENT_LENGTH, COOKIE, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING, UPGRADE};

@@ -34,6 +34,7 @@ pub mod forwarded;
 pub mod guard;
 /// Takes out the fields that belong to one connection or to the gateway.
 pub mod headers;
+mod http2_meter;
 mod insists;
 /// CORS preflights between ports of one workspace.
 pub mod preflight;
@@ -54,7 +55,6 @@ pub mod followers;
 pub mod forward;
 pub mod living;
 pub(crate) mod misdial;
-mod raw_head;
 /// Every request's way through the edge.
 pub mod service;
 mod tcp;

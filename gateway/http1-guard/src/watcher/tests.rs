@@ -6,7 +6,7 @@ const LIMIT: usize = 8 * 1024;
 
 /// What a connection's bytes come to: heads that came whole, whether the next byte belongs to a message, and the fault
 /// with how many bytes were good before it.
-type Outcome = (u64, bool, Option<(Fault, usize)>);
+type Outcome = (u64, bool, Option<(HeadFault, usize)>);
 
 /// Feeds `bytes` in pieces that end at `cuts`.
 fn outcome(bytes: &[u8], cuts: &[usize]) -> Outcome {
@@ -16,9 +16,13 @@ fn outcome(bytes: &[u8], cuts: &[usize]) -> Outcome {
         let to = to.clamp(from, bytes.len());
         match watcher.look(&bytes[from..to]) {
             Ok(()) => {}
-            Err(Found::Head { refusal, keep }) => return (watcher.heads(), false, Some((refusal.fault, from + keep))),
+            Err(Ambiguity::Head { request, keep }) => {
+                return (watcher.heads(), false, Some((request.fault, from + keep)));
+            }
             // Its own name would be that of the body's end.
-            Err(Found::Body { keep }) => return (watcher.heads(), true, Some((Fault::BareLineFeed, from + keep))),
+            Err(Ambiguity::Body { keep }) => {
+                return (watcher.heads(), true, Some((HeadFault::BareLineFeed, from + keep)));
+            }
         }
         from = to;
     }
@@ -26,7 +30,7 @@ fn outcome(bytes: &[u8], cuts: &[usize]) -> Outcome {
 }
 
 #[track_caller]
-fn check_fault(fields: &str, expected: Fault) {
+fn check_fault(fields: &str, expected: HeadFault) {
     let before = "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc";
     let bytes = format!("{before}POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n");
     assert_eq!(outcome(bytes.as_bytes(), &[]), (1, false, Some((expected, before.len()))), "{fields:?}");
@@ -46,27 +50,27 @@ fn check_clean(bytes: &str, heads: u64) {
 #[test]
 fn ambiguous_fields_are_named() {
     for (fields, fault) in [
-        ("Content-Length: 1\r\nTransfer-Encoding: chunked", Fault::LengthAndEncoding),
-        ("transfer-encoding:chunked\r\nCONTENT-LENGTH:1", Fault::LengthAndEncoding),
-        ("Content-Length: 1\r\nContent-Length: 1", Fault::Length),
-        ("Content-Length: 1\r\ncontent-length: 2", Fault::Length),
-        ("Content-Length: +1", Fault::Length),
-        ("Content-Length: 1, 1", Fault::Length),
-        ("Content-Length: ", Fault::Length),
-        ("Content-Length: 99999999999999999999", Fault::Length),
-        ("Transfer-Encoding: xchunked", Fault::Encoding),
-        ("Transfer-Encoding: gzip, chunked", Fault::Encoding),
-        ("Transfer-Encoding: chunked, identity", Fault::Encoding),
-        ("Transfer-Encoding: \x0bchunked", Fault::Encoding),
-        ("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", Fault::Encoding),
-        ("Transfer-Encoding:", Fault::Encoding),
-        ("host: b", Fault::HostDuplicate),
-        ("A: 1\r\n folded", Fault::FoldedLine),
-        ("A: 1\r\n\tfolded", Fault::FoldedLine),
-        ("Transfer-Encoding : chunked", Fault::BlankBeforeColon),
-        ("Content-Length\t: 1", Fault::BlankBeforeColon),
-        ("A: 1\nB: 2", Fault::BareLineFeed),
-        ("A: 1\r\n\nGET / HTTP/1.1", Fault::BareLineFeed),
+        ("Content-Length: 1\r\nTransfer-Encoding: chunked", HeadFault::LengthAndEncoding),
+        ("transfer-encoding:chunked\r\nCONTENT-LENGTH:1", HeadFault::LengthAndEncoding),
+        ("Content-Length: 1\r\nContent-Length: 1", HeadFault::Length),
+        ("Content-Length: 1\r\ncontent-length: 2", HeadFault::Length),
+        ("Content-Length: +1", HeadFault::Length),
+        ("Content-Length: 1, 1", HeadFault::Length),
+        ("Content-Length: ", HeadFault::Length),
+        ("Content-Length: 99999999999999999999", HeadFault::Length),
+        ("Transfer-Encoding: xchunked", HeadFault::Encoding),
+        ("Transfer-Encoding: gzip, chunked", HeadFault::Encoding),
+        ("Transfer-Encoding: chunked, identity", HeadFault::Encoding),
+        ("Transfer-Encoding: \x0bchunked", HeadFault::Encoding),
+        ("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", HeadFault::Encoding),
+        ("Transfer-Encoding:", HeadFault::Encoding),
+        ("host: b", HeadFault::HostDuplicate),
+        ("A: 1\r\n folded", HeadFault::FoldedLine),
+        ("A: 1\r\n\tfolded", HeadFault::FoldedLine),
+        ("Transfer-Encoding : chunked", HeadFault::BlankBeforeColon),
+        ("Content-Length\t: 1", HeadFault::BlankBeforeColon),
+        ("A: 1\nB: 2", HeadFault::BareLineFeed),
+        ("A: 1\r\n\nGET / HTTP/1.1", HeadFault::BareLineFeed),
     ] {
         check_fault(fields, fault);
     }
@@ -75,19 +79,19 @@ fn ambiguous_fields_are_named() {
 #[test]
 fn transfer_encoding_over_http10_is_named() {
     let bytes = b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
-    assert_eq!(outcome(bytes, &[]), (0, false, Some((Fault::Encoding, 0))));
+    assert_eq!(outcome(bytes, &[]), (0, false, Some((HeadFault::Encoding, 0))));
 }
 
 #[test]
 fn heads_above_the_limit_are_refused_by_the_part_that_is_too_large() {
     let line = format!("GET /{} HTTP/1.1\r\n", "a".repeat(LIMIT));
-    assert_eq!(outcome(line.as_bytes(), &[]).2, Some((Fault::TargetTooLong, 0)));
+    assert_eq!(outcome(line.as_bytes(), &[]).2, Some((HeadFault::TargetTooLong, 0)));
     assert_eq!(
         outcome(&line.as_bytes()[..LIMIT + 1], &[100, 4000]).2.map(|(fault, _)| fault),
-        Some(Fault::TargetTooLong)
+        Some(HeadFault::TargetTooLong)
     );
     let fields = format!("GET / HTTP/1.1\r\nA: {}", "a".repeat(LIMIT));
-    assert_eq!(outcome(fields.as_bytes(), &[20]).2.map(|(fault, _)| fault), Some(Fault::HeadTooLarge));
+    assert_eq!(outcome(fields.as_bytes(), &[20]).2.map(|(fault, _)| fault), Some(HeadFault::HeadTooLarge));
 }
 
 #[test]
@@ -116,7 +120,7 @@ fn bare_line_feed_in_trailers_breaks_the_body_and_hides_nothing() {
     {
         let before = format!("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{good}");
         let bytes = format!("{before}{rest}{get}");
-        let expected = (1, true, Some((Fault::BareLineFeed, before.len())));
+        let expected = (1, true, Some((HeadFault::BareLineFeed, before.len())));
         assert_eq!(outcome(bytes.as_bytes(), &[]), expected, "{bytes:?}");
         let cuts: Vec<usize> = (0..bytes.len()).collect();
         assert_eq!(outcome(bytes.as_bytes(), &cuts), expected, "{bytes:?}");
@@ -136,7 +140,7 @@ fn broken_chunks_and_http2_are_not_followed() {
     settled.keep_to_http1();
     assert!(settled.look(preface).is_err(), "the handshake chose HTTP/1.1");
     let late = b"GET / HTTP/1.1\r\n\r\nPRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-    assert_eq!(outcome(late, &[]).2.map(|(fault, _)| fault), Some(Fault::Malformed));
+    assert_eq!(outcome(late, &[]).2.map(|(fault, _)| fault), Some(HeadFault::Malformed));
 }
 
 #[test]
@@ -169,22 +173,8 @@ fn refusal_knows_who_asked() {
     let mut watcher = Watcher::new(LIMIT);
     let head = b"HEAD / HTTP/1.1\r\nSec-Fetch-Mode: navigate\r\n x\r\n\r\n";
     let found = watcher.look(head).expect_err("a fold");
-    let refusal = Refusal { fault: Fault::FoldedLine, wants: Wants::Html, is_head: true };
-    assert_eq!(found, Found::Head { refusal, keep: 0 });
-}
-
-#[test]
-fn only_the_librarys_whole_error_is_recognised() {
-    let error = "HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\ndate: Sat, 21 Nov 2026 00:00:00 GMT\r\n\r\n";
-    assert_eq!(own_error(error.as_bytes()), Some(Fault::Malformed));
-    assert_eq!(own_error(error.replace("400 Bad Request", "431 Too").as_bytes()), Some(Fault::HeadTooLarge));
-    assert_eq!(own_error(error.replace("400 Bad Request", "414 Too").as_bytes()), Some(Fault::TargetTooLong));
-    assert_eq!(own_error(error.replace("400", "404").as_bytes()), None);
-    assert_eq!(own_error(error.replace("connection: close", "server: app").as_bytes()), None);
-    assert_eq!(own_error(error.replace("length: 0", "length: 5").as_bytes()), None);
-    assert_eq!(own_error(format!("{error}x").as_bytes()), None);
-    assert_eq!(own_error(&error.as_bytes()[..40]), None);
-    assert_eq!(own_error(b""), None);
+    let request = RefusedRequest { fault: HeadFault::FoldedLine, is_navigation: true, is_head: true };
+    assert_eq!(found, Ambiguity::Head { request, keep: 0 });
 }
 
 fn piece() -> impl Strategy<Value = Vec<u8>> {

@@ -19,9 +19,9 @@ pub(super) enum Chunked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Broken {
     /// Fault that the library finds too.
-    Seen,
+    Evident,
     /// Fault that the library would not find.
-    Unseen,
+    Hidden,
 }
 
 /// The line end behind a chunk, in bytes.
@@ -59,19 +59,19 @@ impl Chunked {
 
     fn take(&mut self, byte: u8) -> Result<bool, Broken> {
         *self = match (*self, byte) {
-            (Self::Size { any_digit: false, .. }, b'\n') => return Err(Broken::Seen),
+            (Self::Size { any_digit: false, .. }, b'\n') => return Err(Broken::Evident),
             (Self::Size { bytes, .. } | Self::Extension { bytes }, b'\n') => Self::behind_size(bytes)?,
             (Self::Size { bytes, any_digit }, _) => match char::from(byte).to_digit(16) {
                 Some(digit) => {
                     let bytes = bytes.checked_mul(16).and_then(|bytes| bytes.checked_add(u64::from(digit)));
-                    Self::Size { bytes: bytes.ok_or(Broken::Seen)?, any_digit: true }
+                    Self::Size { bytes: bytes.ok_or(Broken::Evident)?, any_digit: true }
                 }
                 None if any_digit => Self::Extension { bytes },
-                None => return Err(Broken::Seen),
+                None => return Err(Broken::Evident),
             },
             (Self::Trailers { line_is_empty: true, after_cr: true }, b'\n') => return Ok(true),
             (Self::Trailers { after_cr: true, .. }, b'\n') => Self::Trailers { line_is_empty: true, after_cr: false },
-            (Self::Trailers { after_cr: false, .. }, b'\n') => return Err(Broken::Unseen),
+            (Self::Trailers { after_cr: false, .. }, b'\n') => return Err(Broken::Hidden),
             (Self::Trailers { line_is_empty, after_cr: false }, b'\r') => {
                 Self::Trailers { line_is_empty, after_cr: true }
             }
@@ -84,7 +84,7 @@ impl Chunked {
     fn behind_size(bytes: u64) -> Result<Self, Broken> {
         Ok(match bytes {
             0 => Self::Trailers { line_is_empty: true, after_cr: false },
-            _ => Self::Data { left: bytes.checked_add(LINE_END).ok_or(Broken::Seen)? },
+            _ => Self::Data { left: bytes.checked_add(LINE_END).ok_or(Broken::Evident)? },
         })
     }
 }

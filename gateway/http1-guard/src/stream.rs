@@ -1,5 +1,5 @@
 //! Guards a stream with a [`Watcher`]: ambiguous heads never come through, and the library's own answers to malformed
-//! ones go out as the gateway's.
+//! ones go out as the caller's.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -9,15 +9,12 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Sleep;
 use tracing::debug;
 
-use super::flight::Flight;
-use super::frames::{Meter, Stop};
-use super::{Found, Refusal, Watcher, own_error};
-use gateway_net::limits::Guest;
-use gateway_net::stream::Alpn;
+use crate::answer::own_error;
+use crate::in_flight::RequestCounts;
+use crate::watcher::{Ambiguity, RefusedRequest, Watcher};
 
 /// Time, and number of bytes, for which a connection is read on after its last answer: a close with bytes unread resets
 /// it, and the reset can overtake the answer (RFC 9112, section 9.6).
@@ -31,19 +28,44 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// 6.8).
 const NO_PREFACE: &[u8] = b"\0\0\0\x04\0\0\0\0\0\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\x01";
 
+/// The caller's watch over a connection that turned out to be HTTP/2. It lives as long as the stream, whatever the
+/// connection speaks: permits of a connection may be kept in it.
+pub trait Http2Watch {
+    /// Begins, behind the client's preface.
+    fn begin(&mut self);
+
+    /// Looks at received bytes, before the library sees them.
+    ///
+    /// # Errors
+    /// The connection has to end, and these bytes are not passed on.
+    fn receive(&mut self, bytes: &[u8]) -> Result<(), Http2End>;
+
+    /// Looks at bytes that went out.
+    fn send(&mut self, bytes: &[u8]);
+}
+
+/// The end of a connection over HTTP/2.
+#[derive(Debug)]
+pub struct Http2End {
+    /// The frame that says why; none if the last bytes that went out did not end a frame.
+    pub last_frame: Option<Bytes>,
+}
+
 /// A watched stream. `answer` makes the bytes of a refusal.
 #[derive(Debug)]
-pub(crate) struct Guarded<S, A> {
+pub struct GuardedStream<S, A, W> {
     stream: S,
     watcher: Watcher,
-    flight: Arc<Flight>,
+    counts: Arc<RequestCounts>,
     answer: A,
     phase: Phase,
     /// Rest of the HTTP/2 preface that is still to be compared, while the connection may turn out to be HTTP/2.
     preface: &'static [u8],
     /// The connection has to be HTTP/2.
+    must_be_http2: bool,
+    /// The preface came.
     is_http2: bool,
-    /// The gateway's answer in the place of the library's, and the number of bytes of the library's.
+    /// The caller's answer in the place of the library's, and the number of bytes of the library's.
     substitute: Option<(Bytes, usize)>,
     /// Something was written since the library last had nothing left to write.
     unflushed: bool,
@@ -51,19 +73,7 @@ pub(crate) struct Guarded<S, A> {
     answers_written: u64,
     /// Reader that waits for the turn of its refusal.
     reader: Option<Waker>,
-    /// Counts the frames, once it is HTTP/2.
-    meter: Option<Box<Meter>>,
-    resets_per_second: u32,
-    held: Held,
-}
-
-/// Permits that a connection holds until its last byte, also once it is no longer HTTP.
-#[derive(Debug)]
-pub(crate) struct Held {
-    /// Its place in the listener.
-    pub(crate) _permit: OwnedSemaphorePermit,
-    /// Its place among those of its address.
-    pub(crate) guest: Arc<Guest>,
+    http2: W,
 }
 
 #[derive(Debug)]
@@ -71,7 +81,7 @@ enum Phase {
     /// Bytes go through.
     Open,
     /// An ambiguous head came; the requests before it are answered first.
-    Refused(Refusal),
+    Refused(RefusedRequest),
     /// The refusal is being written.
     Saying(Bytes),
     /// A body has an ambiguous end: the library hears that it broke, and answers.
@@ -94,51 +104,43 @@ impl Linger {
     }
 }
 
-impl<S, A> Guarded<S, A>
+impl<S, A, W> GuardedStream<S, A, W>
 where
     S: AsyncRead + AsyncWrite + Unpin,
-    A: Fn(Refusal) -> Bytes,
+    A: Fn(RefusedRequest) -> Bytes,
+    W: Http2Watch,
 {
-    pub(crate) fn new(
-        stream: S,
-        watcher: Watcher,
-        flight: Arc<Flight>,
-        answer: A,
-        (resets_per_second, held): (u32, Held),
-    ) -> Self {
+    /// Guards a new connection whose service counts its requests in `counts`.
+    pub fn new(stream: S, watcher: Watcher, counts: Arc<RequestCounts>, answer: A, http2: W) -> Self {
         Self {
             stream,
             watcher,
-            flight,
+            counts,
             answer,
             phase: Phase::Open,
             preface: PREFACE,
+            must_be_http2: false,
             is_http2: false,
             substitute: None,
             unflushed: false,
             answers_written: 0,
             reader: None,
-            meter: None,
-            resets_per_second,
-            held,
+            http2,
         }
     }
 
-    /// Keeps the connection to the protocol that the handshake chose. The library looks at the first bytes whatever it
-    /// is told, on a connection that may be upgraded.
-    pub(crate) fn keep_to(&mut self, alpn: Option<Alpn>) {
-        match alpn {
-            None => {}
-            Some(Alpn::Http1) => {
-                self.preface = &[];
-                self.watcher.keep_to_http1();
-                self.flight.version_is_known();
-            }
-            Some(Alpn::Http2) => {
-                self.watcher = Watcher::off();
-                self.is_http2 = true;
-            }
-        }
+    /// Keeps the connection to HTTP/1.1, which the handshake chose. The library looks at the first bytes all the same,
+    /// on a connection that may be upgraded.
+    pub fn keep_to_http1(&mut self) {
+        self.preface = &[];
+        self.watcher.keep_to_http1();
+        self.counts.version_is_known();
+    }
+
+    /// Keeps the connection to HTTP/2, which the handshake chose: anything but its preface ends the connection.
+    pub fn keep_to_http2(&mut self) {
+        self.watcher = Watcher::off();
+        self.must_be_http2 = true;
     }
 
     /// Looks at the bytes just read; returns the number of them that go through.
@@ -149,44 +151,40 @@ where
             let is_same = bytes.starts_with(compared);
             self.preface = if is_same { left } else { &[] };
             if self.preface.is_empty() {
-                self.flight.version_is_known();
+                self.counts.version_is_known();
                 if is_same {
-                    self.meter = Some(Box::new(Meter::new(self.resets_per_second, now())));
+                    self.is_http2 = true;
+                    self.http2.begin();
                     frames = bytes.get(compared.len()..).unwrap_or_default();
-                } else if self.is_http2 {
+                } else if self.must_be_http2 {
                     debug!("the handshake chose HTTP/2, and something else came");
                     self.phase = Phase::Saying(Bytes::from_static(NO_PREFACE));
                     return 0;
                 }
             }
         }
-        if let Some(meter) = &mut self.meter {
-            let counted = meter.receive(frames, now);
-            return match counted.and_then(|()| self.held.guest.is_beyond().map_or(Ok(()), |limit| Err(limit.into()))) {
+        if self.is_http2 {
+            return match self.http2.receive(frames) {
                 Ok(()) => bytes.len(),
-                Err(why) => {
-                    match why {
-                        Stop::Limit(limit) => self.held.guest.refuse(limit),
-                        Stop::Malformed => debug!("pseudo field in the trailers of a request, connection closed"),
-                    }
+                Err(Http2End { last_frame }) => {
                     // In the middle of a frame of the library there is no place for another.
-                    let is_between = !self.unflushed && meter.is_between_frames();
-                    self.phase = if is_between { Phase::Saying(meter.goaway(why).into()) } else { Phase::Over };
+                    let last_frame = last_frame.filter(|_| !self.unflushed);
+                    self.phase = last_frame.map_or(Phase::Over, Phase::Saying);
                     0
                 }
             };
         }
         if self.watcher.is_switching() {
-            let is_answered = !self.flight.is_switched() && self.flight.is_quiet_after(self.watcher.heads());
+            let is_answered = !self.counts.is_switched() && self.counts.is_quiet_after(self.watcher.heads());
             self.watcher.settle(is_answered);
         }
         match self.watcher.look(bytes) {
             Ok(()) => bytes.len(),
-            Err(Found::Head { refusal, keep }) => {
-                self.phase = Phase::Refused(refusal);
+            Err(Ambiguity::Head { request, keep }) => {
+                self.phase = Phase::Refused(request);
                 keep
             }
-            Err(Found::Body { keep }) => {
+            Err(Ambiguity::Body { keep }) => {
                 self.phase = Phase::Broken;
                 keep
             }
@@ -198,12 +196,12 @@ where
         loop {
             match &mut self.phase {
                 Phase::Open | Phase::Broken | Phase::Over => return Poll::Ready(()),
-                Phase::Refused(refusal) => {
-                    if self.unflushed || !self.flight.is_quiet_after(self.watcher.heads()) {
+                Phase::Refused(request) => {
+                    if self.unflushed || !self.counts.is_quiet_after(self.watcher.heads()) {
                         self.reader = Some(context.waker().clone());
                         return Poll::Pending;
                     }
-                    self.phase = Phase::Saying((self.answer)(*refusal));
+                    self.phase = Phase::Saying((self.answer)(*request));
                 }
                 Phase::Saying(bytes) if bytes.is_empty() => {
                     // A stream that cannot be flushed cannot be read either.
@@ -243,22 +241,22 @@ where
         Poll::Ready(())
     }
 
-    /// Prepares the gateway's answer if the `bytes` bytes to be written are the library's own error: the service has
+    /// Prepares the caller's answer if the `bytes` bytes to be written are the library's own error: the service has
     /// not taken the head, nothing of the service's is unwritten, and the text is that of the library.
     fn substitute(&mut self, first: &[u8], bytes: usize) {
-        let taken = self.flight.taken();
+        let taken = self.counts.taken();
         if self.watcher.has_untaken(taken)
             && first.len() == bytes
             && self.substitute.is_none()
-            && self.flight.is_quiet_after(taken)
-            && self.flight.answered() == self.answers_written
+            && self.counts.is_quiet_after(taken)
+            && self.counts.answered() == self.answers_written
             && let Some(fault) = own_error(first)
         {
             self.substitute = Some(((self.answer)(self.watcher.refusal(fault)), bytes));
         }
     }
 
-    /// Writes the gateway's answer instead, if there is one to write. Returns the number of the library's bytes that it
+    /// Writes the caller's answer instead, if there is one to write. Returns the number of the library's bytes that it
     /// stands for.
     fn poll_substitute(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let Some((bytes, stands_for)) = &mut self.substitute else { return Poll::Ready(Ok(0)) };
@@ -273,32 +271,30 @@ where
     }
 }
 
-/// Source of the meter's time, because the meter itself is pure.
-fn now() -> std::time::Instant {
-    Instant::now().into_std()
-}
-
-impl<S, A> Guarded<S, A> {
-    /// Counts the first `written` bytes of `slices`, which were written.
+impl<S, A, W: Http2Watch> GuardedStream<S, A, W> {
+    /// Shows the first `written` bytes of `slices`, which were written.
     fn count(&mut self, slices: &[IoSlice<'_>], mut written: usize) {
-        let Some(meter) = &mut self.meter else { return };
+        if !self.is_http2 {
+            return;
+        }
         for slice in slices {
             let part = slice.get(..written.min(slice.len())).unwrap_or_default();
-            meter.send(part, now);
+            self.http2.send(part);
             written -= part.len();
         }
     }
 
-    /// Returns whether the library's writes are discarded: the gateway has ended the connection.
+    /// Returns whether the library's writes are discarded: the guard has ended the connection.
     fn is_mute(&self) -> bool {
-        self.meter.is_some() && !matches!(self.phase, Phase::Open)
+        self.is_http2 && !matches!(self.phase, Phase::Open)
     }
 }
 
-impl<S, A> AsyncRead for Guarded<S, A>
+impl<S, A, W> AsyncRead for GuardedStream<S, A, W>
 where
     S: AsyncRead + AsyncWrite + Unpin,
-    A: Fn(Refusal) -> Bytes + Unpin,
+    A: Fn(RefusedRequest) -> Bytes + Unpin,
+    W: Http2Watch + Unpin,
 {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -309,9 +305,9 @@ where
         if matches!(this.phase, Phase::Open) {
             let before = buffer.filled().len();
             ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
-            let kept = this.look(buffer.filled().get(before..).unwrap_or_default());
-            buffer.set_filled(before + kept);
-            if matches!(this.phase, Phase::Open) || kept > 0 {
+            let passed = this.look(buffer.filled().get(before..).unwrap_or_default());
+            buffer.set_filled(before + passed);
+            if matches!(this.phase, Phase::Open) || passed > 0 {
                 return Poll::Ready(Ok(()));
             }
         }
@@ -322,10 +318,11 @@ where
     }
 }
 
-impl<S, A> AsyncWrite for Guarded<S, A>
+impl<S, A, W> AsyncWrite for GuardedStream<S, A, W>
 where
     S: AsyncRead + AsyncWrite + Unpin,
-    A: Fn(Refusal) -> Bytes + Unpin,
+    A: Fn(RefusedRequest) -> Bytes + Unpin,
+    W: Http2Watch + Unpin,
 {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = &mut *self;
@@ -375,7 +372,7 @@ where
         ready!(Pin::new(&mut self.stream).poll_flush(context))?;
         // The library flushes the stream only when it has nothing left to write.
         self.unflushed = false;
-        self.answers_written = self.flight.answered();
+        self.answers_written = self.counts.answered();
         if let Some(reader) = self.reader.take() {
             reader.wake();
         }
@@ -385,8 +382,8 @@ where
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         // The other end may still be sending bytes that will not be read.
-        let is_heard_out = this.substitute.is_some() || this.watcher.is_within_message();
-        if matches!(this.phase, Phase::Broken) || (matches!(this.phase, Phase::Open) && is_heard_out) {
+        let may_send_more = this.substitute.is_some() || this.watcher.is_within_message();
+        if matches!(this.phase, Phase::Broken) || (matches!(this.phase, Phase::Open) && may_send_more) {
             this.phase = Phase::Lingering(Linger::new());
         }
         match this.phase {

@@ -5,17 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
-
-use crate::body::{BodyError, ResponseBody};
 
 /// Counts the requests of one connection: taken by the service, given a response, and done with to the last byte.
 ///
 /// Relaxed is enough everywhere: the service and the stream belong to the same task.
 #[derive(Debug, Default)]
-pub(crate) struct Flight {
+pub struct RequestCounts {
     taken: AtomicU64,
     answered: AtomicU64,
     ended: AtomicU64,
@@ -24,55 +21,68 @@ pub(crate) struct Flight {
     version_known: AtomicBool,
 }
 
-impl Flight {
-    /// Counts a request that the service takes, until the guard is dropped.
-    pub(crate) fn begin(self: &Arc<Self>) -> InFlight {
+impl RequestCounts {
+    /// Counts a request that the service takes: it is under way until the result is dropped.
+    #[inline]
+    #[must_use]
+    pub fn begin(self: &Arc<Self>) -> InFlight {
         self.taken.fetch_add(1, Ordering::Relaxed);
-        InFlight { flight: self.clone() }
+        InFlight { counts: self.clone() }
     }
 
     /// Returns whether the connection showed its version of HTTP. Until then the library waits without a limit.
-    pub(crate) fn is_version_known(&self) -> bool {
+    #[inline]
+    #[must_use]
+    pub fn is_version_known(&self) -> bool {
         self.version_known.load(Ordering::Relaxed)
     }
 
-    pub(super) fn version_is_known(&self) {
+    #[inline]
+    pub(crate) fn version_is_known(&self) {
         self.version_known.store(true, Ordering::Relaxed);
     }
 
     /// Returns the number of requests that the service took.
-    pub(crate) fn taken(&self) -> u64 {
+    #[inline]
+    #[must_use]
+    pub fn taken(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
     }
 
     /// Returns the number of responses that the service gave.
-    pub(crate) fn answered(&self) -> u64 {
+    #[inline]
+    #[must_use]
+    pub fn answered(&self) -> u64 {
         self.answered.load(Ordering::Relaxed)
     }
 
     /// Returns whether exactly `heads` requests were taken, and none is under way.
-    pub(super) fn is_quiet_after(&self, heads: u64) -> bool {
+    #[inline]
+    pub(crate) fn is_quiet_after(&self, heads: u64) -> bool {
         self.taken() == heads && self.ended.load(Ordering::Relaxed) == heads
     }
 
     /// Returns whether the connection speaks another protocol now.
-    pub(super) fn is_switched(&self) -> bool {
+    #[inline]
+    pub(crate) fn is_switched(&self) -> bool {
         self.switched.load(Ordering::Relaxed)
     }
 }
 
 /// One request under way.
 #[derive(Debug)]
-pub(crate) struct InFlight {
-    flight: Arc<Flight>,
+pub struct InFlight {
+    counts: Arc<RequestCounts>,
 }
 
 impl InFlight {
     /// Ties the request to its response: it is under way until that has been handed on.
-    pub(crate) fn answered(self, response: Response<ResponseBody>) -> Response<CountedBody> {
-        self.flight.answered.fetch_add(1, Ordering::Relaxed);
+    #[inline]
+    #[must_use]
+    pub fn answered<B>(self, response: Response<B>) -> Response<CountedBody<B>> {
+        self.counts.answered.fetch_add(1, Ordering::Relaxed);
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            self.flight.switched.store(true, Ordering::Relaxed);
+            self.counts.switched.store(true, Ordering::Relaxed);
         }
         response.map(|body| CountedBody { body, _in_flight: self })
     }
@@ -80,25 +90,25 @@ impl InFlight {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.flight.ended.fetch_add(1, Ordering::Relaxed);
+        self.counts.ended.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 /// A response's body, under way until it is dropped.
 #[derive(Debug)]
-pub(crate) struct CountedBody {
-    body: ResponseBody,
+pub struct CountedBody<B> {
+    body: B,
     _in_flight: InFlight,
 }
 
-impl Body for CountedBody {
-    type Data = Bytes;
-    type Error = BodyError;
+impl<B: Body + Unpin> Body for CountedBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         Pin::new(&mut self.body).poll_frame(context)
     }
 

@@ -1,7 +1,6 @@
 //! One head, line by line, across any split of its bytes.
 
-use super::{Fault, Sender};
-use gateway_http::respond::Wants;
+use super::{HeadFault, Sender};
 
 /// One head, as far as it has been read.
 #[derive(Debug)]
@@ -69,22 +68,21 @@ impl Default for Head {
 }
 
 impl Head {
-    pub(super) fn has_begun(&self) -> bool {
+    pub(super) fn has_started(&self) -> bool {
         self.part != Part::Start || !matches!(self.carry.as_slice(), b"" | b"\r")
     }
 
     /// Returns whether the first line has begun and has not ended.
     pub(super) fn is_in_first_line(&self) -> bool {
-        self.part == Part::Start && self.has_begun()
+        self.part == Part::Start && self.has_started()
     }
 
     pub(super) fn sender(&self) -> Sender {
-        let wants = if self.navigates { Wants::Html } else { Wants::Json };
-        Sender { wants, is_head: self.is_head }
+        Sender { is_navigation: self.navigates, is_head: self.is_head }
     }
 
     /// Reads lines off `rest` up to the blank one. `None` when that has not come yet.
-    pub(super) fn read(&mut self, rest: &mut &[u8], bytes_max: usize) -> Result<Option<HeadEnd>, Fault> {
+    pub(super) fn read(&mut self, rest: &mut &[u8], bytes_max: usize) -> Result<Option<HeadEnd>, HeadFault> {
         while let Some((line, after)) = split_line(rest) {
             *rest = after;
             self.count(line, 1, bytes_max)?;
@@ -106,31 +104,31 @@ impl Head {
     }
 
     /// Counts the bytes received of a line, and `end` bytes of its end.
-    fn count(&mut self, came: &[u8], end: usize, bytes_max: usize) -> Result<(), Fault> {
+    fn count(&mut self, came: &[u8], end: usize, bytes_max: usize) -> Result<(), HeadFault> {
         self.bytes += came.len() + end;
         if self.bytes <= bytes_max { Ok(()) } else { Err(self.too_large(came)) }
     }
 
     #[cold]
-    fn too_large(&self, came: &[u8]) -> Fault {
+    fn too_large(&self, came: &[u8]) -> HeadFault {
         if self.part == Part::Start {
-            return Fault::TargetTooLong;
+            return HeadFault::TargetTooLong;
         }
         let line: usize = self.carry.len() + came.len();
         let is_cookie = is_cookie(if self.carry.len() < COOKIE.len() { came } else { &self.carry });
         let cookies = self.cookie_bytes + if is_cookie { line } else { 0 };
-        if cookies > self.bytes / 2 { Fault::CookiesTooLarge } else { Fault::HeadTooLarge }
+        if cookies > self.bytes / 2 { HeadFault::CookiesTooLarge } else { HeadFault::HeadTooLarge }
     }
 
     /// Reads one line without its LF.
-    fn line(&mut self, line: &[u8]) -> Result<Option<HeadEnd>, Fault> {
+    fn line(&mut self, line: &[u8]) -> Result<Option<HeadEnd>, HeadFault> {
         let part = self.part;
         let ended = line.strip_suffix(b"\r");
         if part == Part::Start && ended != Some(b"") && !line.is_empty() {
             // Before any fault in it: a head has begun, and an answer is due.
             self.part = Part::Fields;
         }
-        let line = ended.ok_or(Fault::BareLineFeed)?;
+        let line = ended.ok_or(HeadFault::BareLineFeed)?;
         match part {
             Part::Start if line == b"PRI * HTTP/2.0" => return Ok(Some(HeadEnd::Http2)),
             Part::Start => {
@@ -153,19 +151,19 @@ impl Head {
         }
     }
 
-    fn field(&mut self, line: &[u8]) -> Result<(), Fault> {
+    fn field(&mut self, line: &[u8]) -> Result<(), HeadFault> {
         if line.first().is_some_and(is_blank) {
-            return Err(Fault::FoldedLine);
+            return Err(HeadFault::FoldedLine);
         }
         // A line without a colon is no field; the library refuses it.
         let Some((name, value)) = split_at_byte(line, b':') else { return Ok(()) };
         if name.last().is_some_and(is_blank) {
-            return Err(Fault::BlankBeforeColon);
+            return Err(HeadFault::BlankBeforeColon);
         }
         // The length first: almost every field is none of these, and is not looked at any further.
         match name.len() {
             4 if name.eq_ignore_ascii_case(b"host") && std::mem::replace(&mut self.host, true) => {
-                return Err(Fault::HostDuplicate);
+                return Err(HeadFault::HostDuplicate);
             }
             // Upgrades are HTTP/1.1's (RFC 9110, section 7.8).
             6 if name.eq_ignore_ascii_case(b"cookie") => self.cookie_bytes += line.len(),
@@ -178,9 +176,9 @@ impl Head {
         Ok(())
     }
 
-    fn length(&mut self, value: &[u8]) -> Result<(), Fault> {
+    fn length(&mut self, value: &[u8]) -> Result<(), HeadFault> {
         if self.chunked {
-            return Err(Fault::LengthAndEncoding);
+            return Err(HeadFault::LengthAndEncoding);
         }
         let digits = value.trim_ascii();
         let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
@@ -190,17 +188,17 @@ impl Head {
                 self.length = Some(number);
                 Ok(())
             }
-            (Some(_), _) | (None, None) => Err(Fault::Length),
+            (Some(_), _) | (None, None) => Err(HeadFault::Length),
         }
     }
 
-    fn encoding(&mut self, value: &[u8]) -> Result<(), Fault> {
+    fn encoding(&mut self, value: &[u8]) -> Result<(), HeadFault> {
         if self.length.is_some() {
-            return Err(Fault::LengthAndEncoding);
+            return Err(HeadFault::LengthAndEncoding);
         }
         let is_chunked = value.trim_ascii().eq_ignore_ascii_case(b"chunked");
         if !is_chunked || self.http10 || std::mem::replace(&mut self.chunked, true) {
-            return Err(Fault::Encoding);
+            return Err(HeadFault::Encoding);
         }
         Ok(())
     }

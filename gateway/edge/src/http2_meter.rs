@@ -150,7 +150,7 @@ impl Heads {
 
 /// Follows one connection.
 #[derive(Debug)]
-pub(super) struct Meter {
+pub(crate) struct Meter {
     received: Heads,
     sent: Heads,
     resets: Budget,
@@ -169,7 +169,7 @@ pub(super) struct Meter {
 
 /// Reason to end a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stop {
+pub(crate) enum Stop {
     /// It is above a limit.
     Limit(Limit),
     /// The trailers of a request have a pseudo field.
@@ -184,7 +184,7 @@ impl From<Limit> for Stop {
 
 impl Meter {
     /// Begins behind the client's preface.
-    pub(super) fn new(resets_per_second: u32, now: Instant) -> Self {
+    pub(crate) fn new(resets_per_second: u32, now: Instant) -> Self {
         Self {
             received: Heads::default(),
             sent: Heads::default(),
@@ -203,7 +203,7 @@ impl Meter {
     ///
     /// # Errors
     /// The reason to end the connection.
-    pub(super) fn receive(&mut self, mut bytes: &[u8], now: impl Fn() -> Instant) -> Result<(), Stop> {
+    pub(crate) fn receive(&mut self, mut bytes: &[u8], now: impl Fn() -> Instant) -> Result<(), Stop> {
         loop {
             let Self { received, names, is_in_block, .. } = self;
             let is_in_block = *is_in_block;
@@ -261,7 +261,7 @@ impl Meter {
     }
 
     /// Looks at sent bytes. An exceeded limit is reported by the next [`Meter::receive`].
-    pub(super) fn send(&mut self, mut bytes: &[u8], now: impl Fn() -> Instant) {
+    pub(crate) fn send(&mut self, mut bytes: &[u8], now: impl Fn() -> Instant) {
         self.sent_bytes = (self.sent_bytes + bytes.len()).min(SENT_MAX);
         while let Some(frame) = self.sent.next(&mut bytes, |_| {}) {
             if frame.kind == RST_STREAM {
@@ -291,12 +291,12 @@ impl Meter {
     }
 
     /// Returns whether the last bytes that went out ended a frame, so that another one may follow.
-    pub(super) fn is_between_frames(&self) -> bool {
+    pub(crate) fn is_between_frames(&self) -> bool {
         self.sent.filled == 0 && self.sent.left == 0
     }
 
     /// Makes the frame that ends the connection (RFC 9113, section 6.8).
-    pub(super) fn goaway(&self, why: Stop) -> Vec<u8> {
+    pub(crate) fn goaway(&self, why: Stop) -> Vec<u8> {
         let [a, b, c, d] = self.last_stream.to_be_bytes();
         let code = match why {
             Stop::Limit(_) => ENHANCE_YOUR_CALM,
