@@ -504,8 +504,7 @@ pub struct Begin {
 }
 /// Asks for a full round.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct FullRequest {
-}
+pub struct FullRequest {}
 /// What the agent sees of one workspace, whole: it replaces what it said before.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Report {

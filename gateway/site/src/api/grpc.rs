@@ -3,12 +3,12 @@
 //!
 //! The caller is identified before a call gets here, by the same rules. A cookie never counts.
 
+mod admission;
 mod body;
-mod called;
+mod events;
 mod prerequisites;
 mod provisioner;
 mod status;
-mod told;
 mod wire;
 
 use std::sync::Arc;
@@ -16,16 +16,15 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Method, Request, Response};
 use tokio::time::Instant;
+use tonic::Status;
 use tonic::service::{Routes, RoutesBuilder};
 use tower_service::Service as _;
 
+use self::admission::Admission;
 use self::body::UntilDeadline;
-use self::called::{Failed, answer_of};
-use self::status::{RESPONSE_TIMEOUT, late};
 use super::{BODY_BYTES_MAX, Caller, Shared};
 
 /// Largest message with a template, in bytes: the rendered text, and facts. Others are no larger than in the HTTP API.
@@ -57,9 +56,6 @@ pub(super) struct Services {
     reflection: Routes,
 }
 
-/// Answers the calls of one method.
-type Answerer = fn(Arc<Shared>, Caller, Request<Body>) -> BoxFuture<'static, Response<tonic::body::Body>>;
-
 impl Services {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let mut routes = RoutesBuilder::default();
@@ -87,39 +83,28 @@ impl Services {
         let began = Instant::now();
         let trace = caller.trace();
         let asked_for = body::timeout_of(request.headers());
-        let method = find(request.uri().path());
-        let is_of_ours = method.is_some();
-        let mut request = request.map(Body::new);
-        let failed = Failed::default();
-        request.extensions_mut().insert(failed.clone());
+        let admission = Admission::of(request.uri().path());
+        let request = request.map(Body::new);
         let answering = async {
-            match method {
-                Some(method) => method(self.shared.clone(), caller, request).await,
+            match admission {
+                Some(admission) => match admission.admit(self.shared.clone(), caller) {
+                    Ok(admitted) => admitted.answer(request).await,
+                    Err(problem) => Status::from(problem).into_http(),
+                },
                 None => match self.reflection.clone().call(request).await {
                     Ok(response) => response,
                     Err(never) => match never {},
                 },
             }
         };
-        let time_max = if is_of_ours { STREAM_TIME_MAX } else { REFLECTION_TIME_MAX };
+        let time_max = if admission.is_some() { STREAM_TIME_MAX } else { REFLECTION_TIME_MAX };
         let by = began + asked_for.map_or(time_max, |asked| asked.min(time_max));
         let answered = tokio::time::timeout_at(by.min(began + CALL_TIME_MAX), answering).await;
-        let mut response = answered.unwrap_or_else(|_elapsed| {
-            failed.with(RESPONSE_TIMEOUT);
-            answer_of(&late("the call was not answered in time"))
-        });
+        let mut response =
+            answered.unwrap_or_else(|_elapsed| status::late("the call was not answered in time").into_http());
+        let code = status::code_of(&response);
         status::seal(response.headers_mut(), &trace);
-        (response.map(|body| Body::new(UntilDeadline::new(body, by))), failed.code())
-    }
-}
-
-/// Finds the method of a path.
-fn find(path: &str) -> Option<Answerer> {
-    let (service, method) = path.strip_prefix('/')?.split_once('/')?;
-    match service {
-        "environments.v1.Provisioner" => provisioner::find(method),
-        "environments.v1.Prerequisites" => prerequisites::find(method),
-        _ => None,
+        (response.map(|body| Body::new(UntilDeadline::new(body, by))), code)
     }
 }
 
@@ -142,53 +127,5 @@ mod tests {
             assert!(!is(&Method::POST, kind), "{kind}");
         }
         assert!(!is_call(&Method::POST, &HeaderMap::new()));
-    }
-
-    #[test]
-    fn every_method_of_the_schema_is_answered_and_no_other() {
-        let methods = methods_of(DESCRIPTORS);
-        assert_eq!(methods.len(), 9, "{methods:?}");
-        for path in methods {
-            assert!(find(&path).is_some(), "{path}");
-        }
-        for path in ["/environments.v1.Provisioner/Nothing", "/environments.v1.Other/Unmet", "/x", "environments.v1"] {
-            assert!(find(path).is_none(), "{path}");
-        }
-    }
-
-    /// Reads the paths of all methods out of descriptors (`google/protobuf/descriptor.proto`).
-    fn methods_of(bytes: &[u8]) -> Vec<String> {
-        #[derive(Clone, PartialEq, prost::Message)]
-        struct Set {
-            #[prost(message, repeated, tag = "1")]
-            file: Vec<File>,
-        }
-        #[derive(Clone, PartialEq, prost::Message)]
-        struct File {
-            #[prost(string, tag = "2")]
-            package: String,
-            #[prost(message, repeated, tag = "6")]
-            service: Vec<Named>,
-        }
-        #[derive(Clone, PartialEq, prost::Message)]
-        struct Named {
-            #[prost(string, tag = "1")]
-            name: String,
-            #[prost(message, repeated, tag = "2")]
-            method: Vec<Only>,
-        }
-        #[derive(Clone, PartialEq, prost::Message)]
-        struct Only {
-            #[prost(string, tag = "1")]
-            name: String,
-        }
-        let set: Set = prost::Message::decode(bytes).unwrap();
-        let mut paths = Vec::new();
-        for file in &set.file {
-            for service in &file.service {
-                paths.extend(service.method.iter().map(|m| format!("/{}.{}/{}", file.package, service.name, m.name)));
-            }
-        }
-        paths
     }
 }

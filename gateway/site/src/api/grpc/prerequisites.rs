@@ -2,62 +2,57 @@
 
 use std::sync::Arc;
 
-use super::Answerer;
-use super::called::Unread;
-use super::told::events;
+use tonic::{Request, Response, Status};
+
+use super::events::{Events, events};
 use super::wire;
+use super::wire::prerequisites_server::Prerequisites;
 use crate::api::Shared;
 use crate::api::environments::asker::Asker;
 use crate::api::environments::ops::{self, Asked, Which};
 use crate::api::environments::view::EnvironmentRow;
 use crate::api::problem::{Mistake, Problem};
 use gateway_environments::request::{JobFacts, Unmet};
-use gateway_environments::service::Wanted;
 
-pub(super) fn find(method: &str) -> Option<Answerer> {
-    Some(match method {
-        "Unmet" => |api, caller, request| {
-            let call = Unread::of(request, Asker::of(&api, &caller));
-            Box::pin(call.one(move |asker, message: wire::UnmetRequest| {
-                Box::pin(async move {
-                    let (is_unmet, reason) = match ops::unmet(&api, &asker, asked(message.request)?)? {
-                        Unmet::Unmet => (true, String::new()),
-                        Unmet::Met(met) => (false, met.as_str().to_owned()),
-                    };
-                    Ok(wire::UnmetResponse { is_unmet, reason })
-                })
-            }))
-        },
-        "Complete" => |api, caller, request| {
-            let call = Unread::of(request, Asker::of(&api, &caller));
-            Box::pin(call.many(move |asker, message: wire::CompleteRequest| {
-                Box::pin(async move {
-                    let (following, held) = ops::complete(&api, &asker, asked(message.request)?).await?;
-                    Ok(events(api, following, held))
-                })
-            }))
-        },
-        "SetState" => |api, caller, request| {
-            let call = Unread::of(request, Asker::of(&api, &caller));
-            Box::pin(call.one(move |asker, message: wire::SetStateRequest| {
-                Box::pin(async move {
-                    let wanted: Wanted = parsed(&message.state, "/state")?;
-                    let changed = ops::set_state(&api, &asker, which(message.which)?, wanted).await?;
-                    Ok(wire::SetStateResponse { environment: Some(EnvironmentRow::from(changed).into()) })
-                })
-            }))
-        },
-        "Show" => |api: Arc<Shared>, caller, request| {
-            let call = Unread::of(request, Asker::of(&api, &caller));
-            Box::pin(call.one(move |asker, message: wire::ShowRequest| {
-                Box::pin(async move {
-                    let found = ops::find(&api, &asker, which(message.which)?).await?;
-                    Ok(wire::ShowResponse { environment: Some(EnvironmentRow::from(found).into()) })
-                })
-            }))
-        },
-        _ => return None,
-    })
+/// A call of a job, or of an operator who names one.
+pub(super) struct OfJob {
+    pub(super) api: Arc<Shared>,
+    pub(super) asker: Asker,
+}
+
+#[tonic::async_trait]
+impl Prerequisites for OfJob {
+    type CompleteStream = Events;
+
+    async fn unmet(&self, request: Request<wire::UnmetRequest>) -> Result<Response<wire::UnmetResponse>, Status> {
+        let asked = asked(request.into_inner().request)?;
+        let (is_unmet, reason) = match ops::unmet(&self.api, &self.asker, asked)? {
+            Unmet::Unmet => (true, String::new()),
+            Unmet::Met(met) => (false, met.as_str().to_owned()),
+        };
+        Ok(Response::new(wire::UnmetResponse { is_unmet, reason }))
+    }
+
+    async fn complete(&self, request: Request<wire::CompleteRequest>) -> Result<Response<Events>, Status> {
+        let asked = asked(request.into_inner().request)?;
+        let (following, held) = ops::complete(&self.api, &self.asker, asked).await?;
+        Ok(Response::new(events(self.api.clone(), following, held)))
+    }
+
+    async fn set_state(
+        &self,
+        request: Request<wire::SetStateRequest>,
+    ) -> Result<Response<wire::SetStateResponse>, Status> {
+        let message = request.into_inner();
+        let wanted = parsed(&message.state, "/state")?;
+        let changed = ops::set_state(&self.api, &self.asker, which(message.which)?, wanted).await?;
+        Ok(Response::new(wire::SetStateResponse { environment: Some(EnvironmentRow::from(changed).into()) }))
+    }
+
+    async fn show(&self, request: Request<wire::ShowRequest>) -> Result<Response<wire::ShowResponse>, Status> {
+        let found = ops::find(&self.api, &self.asker, which(request.into_inner().which)?).await?;
+        Ok(Response::new(wire::ShowResponse { environment: Some(EnvironmentRow::from(found).into()) }))
+    }
 }
 
 /// Reads a text with a parser of the domain, whose errors repeat nothing.

@@ -2,80 +2,109 @@
 
 use std::sync::Arc;
 
-use super::Answerer;
-use super::called::Unread;
+use parking_lot::Mutex;
+use tonic::{Request, Response, Status};
+
+use super::events::{Events, events};
 use super::prerequisites::{parsed, said};
-use super::told::events;
 use super::wire;
-use crate::api::Shared;
+use super::wire::provisioner_server::Provisioner;
+use crate::api::environments::Held;
 use crate::api::environments::asker::{Asker, operator};
 use crate::api::environments::given::{AskedAgent, AskedEnvironment, AskedInfo, AskedProject};
 use crate::api::environments::ops::{self, Given, Wish};
 use crate::api::problem::{Place, Problem};
+use crate::api::seats::Seat;
+use crate::api::{Caller, Shared};
 use gateway_types::ClusterName;
 use workspace_spec::environment::template::{Template, TemplateName};
 
-pub(super) fn find(method: &str) -> Option<Answerer> {
-    Some(match method {
-        "GetEnvironmentTemplate" => |api, caller, request| {
-            let call = Unread::of(request, operator(&api, &caller));
-            Box::pin(call.one(move |_operator, message: wire::GetEnvironmentTemplateRequest| {
-                Box::pin(async move {
-                    let agent: ClusterName = parsed(&message.agent_name, "/agent_name")?;
-                    let name: TemplateName = parsed(&message.template_name, "/template_name")?;
-                    let found = ops::template(&api, &caller, &agent, &name)?;
-                    let problems = lines(&ops::template_problems(&api, &agent, &name));
-                    Ok(wire::GetEnvironmentTemplateResponse { template: Some(shown(&found)), problems })
-                })
-            }))
-        },
-        "GetDefaultEnvironmentTemplate" => |api, caller, request| {
-            let call = Unread::of(request, caller.user().map(|_| ()));
-            Box::pin(call.one(move |(), _message: wire::GetDefaultEnvironmentTemplateRequest| {
-                Box::pin(async move {
-                    let template = Some(shown(&api.environments.service.default_template()));
-                    Ok(wire::GetDefaultEnvironmentTemplateResponse { template })
-                })
-            }))
-        },
-        "RenderEnvironmentTemplate" => |api, caller, request| {
-            let who = operator(&api, &caller).and_then(|user| Ok(api.uploads.take(&user)?));
-            Box::pin(Unread::large(request, who).one(move |seat, message: wire::RenderEnvironmentTemplateRequest| {
-                Box::pin(async move {
-                    let wish = wish(message.template, message.info)?;
-                    let (rendered, problems) = ops::render(&api, &caller, wish).await?;
-                    drop(seat);
-                    let template = wire::Template { name: rendered.template.to_string(), data: rendered.to_yaml() };
-                    Ok(wire::RenderEnvironmentTemplateResponse { template: Some(template), problems: lines(&problems) })
-                })
-            }))
-        },
-        "EnsureEnvironment" => |api, caller, request| {
-            let who = operator(&api, &caller).and_then(|user| {
-                let asker = Asker::Operator(user.clone());
-                Ok((asker.seat(&api)?, api.uploads.take(&user)?, asker))
-            });
-            let call = Unread::large(request, who);
-            Box::pin(call.many(move |(held, seat, asker), message: wire::EnsureEnvironmentRequest| {
-                Box::pin(async move {
-                    let following = ops::ensure(&api, &asker, wish(message.template, message.info)?).await?;
-                    drop(seat);
-                    Ok(events(api, following, held))
-                })
-            }))
-        },
-        "DeleteEnvironment" => |api: Arc<Shared>, caller, request| {
-            let call = Unread::of(request, operator(&api, &caller).map(Asker::Operator));
-            Box::pin(call.many(move |asker, message: wire::DeleteEnvironmentRequest| {
-                Box::pin(async move {
-                    let held = asker.seat(&api)?;
-                    let following = ops::remove(&api, &asker, message.environment_id).await?;
-                    Ok(events(api, following, held))
-                })
-            }))
-        },
-        _ => return None,
-    })
+/// Seats that a call takes before its message is read.
+#[derive(Default)]
+pub(super) struct Room {
+    /// For the stream of events.
+    pub(super) stream: Option<Held>,
+    /// For the message, until the call is answered.
+    pub(super) upload: Option<Seat>,
+}
+
+/// A call of an operator; of the built-in template, of any user.
+pub(super) struct OfOperator {
+    api: Arc<Shared>,
+    caller: Caller,
+    stream: Mutex<Option<Held>>,
+    _upload: Option<Seat>,
+}
+
+impl OfOperator {
+    pub(super) fn new(api: Arc<Shared>, caller: Caller, room: Room) -> Self {
+        Self { api, caller, stream: Mutex::new(room.stream), _upload: room.upload }
+    }
+
+    /// Returns the caller, who is an operator, with the seat for a stream: the one that was taken before, or a new one.
+    fn seated(&self) -> Result<(Asker, Held), Problem> {
+        let asker = Asker::Operator(operator(&self.api, &self.caller)?);
+        let taken = self.stream.lock().take();
+        let held = taken.map_or_else(|| asker.seat(&self.api), Ok)?;
+        Ok((asker, held))
+    }
+}
+
+#[tonic::async_trait]
+impl Provisioner for OfOperator {
+    type EnsureEnvironmentStream = Events;
+    type DeleteEnvironmentStream = Events;
+
+    async fn get_environment_template(
+        &self,
+        request: Request<wire::GetEnvironmentTemplateRequest>,
+    ) -> Result<Response<wire::GetEnvironmentTemplateResponse>, Status> {
+        let message = request.into_inner();
+        let agent: ClusterName = parsed(&message.agent_name, "/agent_name")?;
+        let name: TemplateName = parsed(&message.template_name, "/template_name")?;
+        let found = ops::template(&self.api, &self.caller, &agent, &name)?;
+        let problems = lines(&ops::template_problems(&self.api, &agent, &name));
+        Ok(Response::new(wire::GetEnvironmentTemplateResponse { template: Some(shown(&found)), problems }))
+    }
+
+    async fn get_default_environment_template(
+        &self,
+        _request: Request<wire::GetDefaultEnvironmentTemplateRequest>,
+    ) -> Result<Response<wire::GetDefaultEnvironmentTemplateResponse>, Status> {
+        let template = Some(shown(&self.api.environments.service.default_template()));
+        Ok(Response::new(wire::GetDefaultEnvironmentTemplateResponse { template }))
+    }
+
+    async fn render_environment_template(
+        &self,
+        request: Request<wire::RenderEnvironmentTemplateRequest>,
+    ) -> Result<Response<wire::RenderEnvironmentTemplateResponse>, Status> {
+        let message = request.into_inner();
+        let wish = wish(message.template, message.info)?;
+        let (rendered, problems) = ops::render(&self.api, &self.caller, wish).await?;
+        let template = wire::Template { name: rendered.template.to_string(), data: rendered.to_yaml() };
+        let (template, problems) = (Some(template), lines(&problems));
+        Ok(Response::new(wire::RenderEnvironmentTemplateResponse { template, problems }))
+    }
+
+    async fn ensure_environment(
+        &self,
+        request: Request<wire::EnsureEnvironmentRequest>,
+    ) -> Result<Response<Events>, Status> {
+        let message = request.into_inner();
+        let (asker, held) = self.seated()?;
+        let following = ops::ensure(&self.api, &asker, wish(message.template, message.info)?).await?;
+        Ok(Response::new(events(self.api.clone(), following, held)))
+    }
+
+    async fn delete_environment(
+        &self,
+        request: Request<wire::DeleteEnvironmentRequest>,
+    ) -> Result<Response<Events>, Status> {
+        let (asker, held) = self.seated()?;
+        let following = ops::remove(&self.api, &asker, request.into_inner().environment_id).await?;
+        Ok(Response::new(events(self.api.clone(), following, held)))
+    }
 }
 
 /// Writes the faults of a template's file, a line for each.

@@ -1,6 +1,9 @@
 //! Table of failures for gRPC: codes of the protocol, and ours beside them.
 
-use http::{HeaderMap, HeaderValue, StatusCode};
+use std::error::Error as _;
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Code, Status};
 
@@ -8,23 +11,41 @@ use super::body::ascii;
 use crate::api::problem::{Problem, Refused};
 use gateway_http::fields::{GATEWAY_ERROR, GATEWAY_TRACE};
 
-/// Translates a refusal.
-pub(super) fn status_of(problem: &Problem) -> (Status, &'static str) {
-    let (code, status, words) = problem.in_a_line();
-    (with_code(Status::new(grpc_code(code, status), words), code), code)
+/// Our code of a status, kept beside what is sent.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct OurCode(&'static str);
+
+impl From<Problem> for Status {
+    fn from(problem: Problem) -> Self {
+        let (code, status, words) = problem.in_a_line();
+        with_code(Self::new(grpc_code(code, status), words), code)
+    }
+}
+
+impl From<Refused> for Status {
+    fn from(refused: Refused) -> Self {
+        Problem::from(refused).into()
+    }
 }
 
 /// Adds our code to a status.
-pub(super) fn with_code(status: Status, code: &str) -> Status {
+pub(super) fn with_code(status: Status, code: &'static str) -> Status {
     let mut metadata = MetadataMap::new();
-    if let Ok(value) = MetadataValue::try_from(code) {
-        metadata.insert("gateway-error", value);
-    }
-    Status::with_metadata(status.code(), status.message(), metadata)
+    metadata.insert("gateway-error", MetadataValue::from_static(code));
+    let mut status = Status::with_metadata(status.code(), status.message(), metadata);
+    status.set_source(Arc::new(OurCode(code)));
+    status
+}
+
+/// Returns our code of an answer that is a refusal and nothing else, for metrics and the log.
+pub(super) fn code_of<B>(response: &Response<B>) -> Option<&'static str> {
+    let source = response.extensions().get::<Status>()?.source()?;
+    source.downcast_ref::<OurCode>().map(|code| code.0)
 }
 
 /// Our code of a call whose deadline has passed: ours, or the caller's own.
-pub(super) const RESPONSE_TIMEOUT: &str = "response_timeout";
+const RESPONSE_TIMEOUT: &str = "response_timeout";
 
 /// Says that a call's time is over.
 pub(super) fn late(words: &str) -> Status {
@@ -68,12 +89,12 @@ mod tests {
     #[test]
     fn every_refusal_has_a_code_of_the_protocol_and_ours() {
         for code in RefusalCode::ALL {
-            let (status, ours) = status_of(&Refused::Environment(code).into());
+            let status = Status::from(Refused::Environment(code));
             assert!(status.code() != Code::Unknown && status.code() != Code::Ok, "{code}");
             assert_eq!(status.metadata().get("gateway-error").unwrap(), code.as_str());
-            assert_eq!(ours, code.as_str());
+            assert_eq!(code_of(&status.into_http::<()>()), Some(code.as_str()));
         }
-        let code = |refused: Refused| status_of(&refused.into()).0.code();
+        let code = |refused: Refused| Status::from(refused).code();
         assert_eq!(code(Refused::SignInRequired), Code::Unauthenticated);
         assert_eq!(code(Refused::NotSuchJob { reason: "credential_expired" }), Code::Unauthenticated);
         assert_eq!(code(Refused::NotOperator), Code::PermissionDenied);

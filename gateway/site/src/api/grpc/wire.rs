@@ -3,6 +3,7 @@
     missing_docs,
     clippy::all,
     clippy::use_self,
+    clippy::too_many_lines,
     clippy::allow_attributes_without_reason,
     unused_qualifications,
     unreachable_pub,

@@ -1,11 +1,11 @@
 //! Converts rows and events to messages.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
-use futures_util::stream;
+use futures_util::{Stream, stream};
 use tonic::{Code, Status};
 
-use super::called::Messages;
 use super::status::{grpc_code, with_code};
 use super::wire;
 use crate::api::Shared;
@@ -93,6 +93,9 @@ impl From<EventRow> for wire::Event {
     }
 }
 
+/// Events of an operation, as they come.
+pub(super) type Events = Pin<Box<dyn Stream<Item = Result<wire::Event, Status>> + Send>>;
+
 /// State of a stream.
 enum Telling {
     /// Events are still to come.
@@ -104,7 +107,7 @@ enum Telling {
 }
 
 /// Streams the events, and at the end the status of a failure.
-pub(super) fn events(api: Arc<Shared>, following: Following, held: Held) -> Messages<wire::Event> {
+pub(super) fn events(api: Arc<Shared>, following: Following, held: Held) -> Events {
     Box::pin(stream::unfold(Telling::Following(Box::new((api, following, held))), next))
 }
 
