@@ -18,6 +18,7 @@ mod external;
 mod grpc;
 mod lifecycle;
 mod list;
+pub mod openapi;
 mod page;
 mod problem;
 mod seats;

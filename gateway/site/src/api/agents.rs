@@ -10,34 +10,46 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use http::StatusCode;
 use serde::Serialize;
+use utoipa::ToSchema;
 
+use super::openapi::values;
 use super::problem::{Problem, Refused};
 use super::{Caller, Shared, answer};
 use gateway_store::Cluster;
 use workspace_spec::cluster_config::ClusterConfig;
 
-#[derive(Serialize)]
-struct List {
+#[derive(Serialize, ToSchema)]
+#[schema(as = Agents)]
+pub(super) struct List {
     agents: Vec<Row>,
 }
 
-#[derive(Serialize)]
-struct Row {
+#[derive(Serialize, ToSchema)]
+#[schema(as = ClusterAgent)]
+pub(super) struct Row {
     name: String,
     /// Kind of its subject.
+    #[schema(schema_with = values::agent_kind)]
     kind: &'static str,
     /// New workspaces can be made there.
     enabled: bool,
     /// Its agent has a session.
     connected: bool,
+    /// Of the agent.
+    #[schema(required)]
     version: Option<String>,
+    #[schema(schema_with = values::seconds_or_null, required)]
     connected_seconds: Option<u64>,
-    /// The file that configures it is wrong, and an older one is in force.
+    /// The file that configures it is wrong, and an older one is in force. The gateway's log and `gateway config check`
+    /// say why.
     configuration_refused: bool,
     /// Kind of the reason.
+    #[schema(schema_with = values::configuration_refusal, required)]
     configuration_refusal: Option<&'static str>,
-    /// A file of its environment templates is wrong, and the last good one is in force, or none.
+    /// A file of its environment templates is wrong, and what was good before is in force, or nothing.
+    /// `/agents/{name}/environment-templates` says which and why.
     environment_templates_refused: bool,
+    #[schema(format = DateTime)]
     created_at: String,
 }
 

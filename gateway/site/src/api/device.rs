@@ -8,9 +8,11 @@ use axum::response::Response;
 use http::StatusCode;
 use serde::Serialize;
 use tokio::time::Instant;
+use utoipa::ToSchema;
 
 use super::body::{Object, text};
 use super::confirm::DEVICE_PATH;
+use super::openapi::values;
 use super::problem::{Problem, Refused};
 use super::{Caller, Shared, answer};
 use gateway_auth::device::{Asking, DEVICE_AGE_MAX, Machine, NoDevice, POLL_INTERVAL, Polled};
@@ -22,8 +24,9 @@ use gateway_types::token::TokenKind;
 /// Lifetime of a sign-in's token.
 const TOKEN_LIFE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-#[derive(Serialize)]
-struct Codes {
+#[derive(Serialize, ToSchema)]
+#[schema(as = DeviceCodes)]
+pub(super) struct Codes {
     device_code: String,
     user_code: String,
     verification_uri: String,
@@ -32,12 +35,16 @@ struct Codes {
     interval: u64,
 }
 
-/// Members of RFC 6749, section 5.1, and those that the command line shows.
-#[derive(Serialize)]
-struct Granted {
+// Members of RFC 6749, section 5.1, and those that the command line shows.
+#[derive(Serialize, ToSchema)]
+#[schema(as = DeviceToken)]
+pub(super) struct Granted {
     access_token: String,
+    #[schema(schema_with = values::token_type)]
     token_type: &'static str,
     expires_in: u64,
+    /// When it ends.
+    #[schema(format = DateTime)]
     expires_at: String,
     token_id: String,
     user: String,

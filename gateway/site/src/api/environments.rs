@@ -3,13 +3,13 @@
 
 pub(super) mod asker;
 pub(super) mod given;
-mod hook;
+pub(super) mod hook;
 mod job;
 pub(super) mod ops;
-mod prepare;
-mod records;
+pub(super) mod prepare;
+pub(super) mod records;
 mod stream;
-mod templates;
+pub(super) mod templates;
 pub(super) mod view;
 
 use std::sync::Arc;

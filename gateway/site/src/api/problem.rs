@@ -9,6 +9,7 @@ use axum::response::IntoResponse;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
+use utoipa::ToSchema;
 
 use super::environments::view::ObjectErrorRow;
 use super::state::BlockerRow;
@@ -237,20 +238,27 @@ impl Refused {
     }
 }
 
-/// One mistake in a body or query: its place (RFC 6901), and the fault.
-#[derive(Clone, Debug, PartialEq, Eq)]
+// One mistake in a body or query: its place, and the fault.
+#[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
 pub(crate) struct Mistake {
+    /// RFC 6901; `?name` for the query.
     pub(crate) pointer: String,
     pub(crate) detail: String,
 }
 
-/// One fault of a devfile, a template or its objects. It quotes names from there, because its author has to find them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+// It quotes names from the document, because its author has to find them.
+/// One thing that is wrong with a devfile, a template or its objects.
+#[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
 pub(super) struct Place {
-    /// Name of the broken rule, if rules have names.
+    /// By which rule, where rules have names.
+    #[schema(required = false)]
     pub(super) code: &'static str,
+    /// Which value, as `components[2].container.image`; empty for the whole. Of an agent's own template the file comes
+    /// first, as `environment_templates/default.yaml: objects[0].kind`.
     pub(super) path: String,
+    #[schema(required)]
     pub(super) line: Option<u32>,
+    #[schema(required)]
     pub(super) column: Option<u32>,
     pub(super) message: String,
 }

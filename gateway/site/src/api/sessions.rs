@@ -20,34 +20,53 @@ use gateway_store::wall_clock;
 use gateway_types::UnixSeconds;
 use gateway_types::principal::Principal;
 
-#[derive(Serialize)]
-struct List {
+#[derive(Serialize, utoipa::ToSchema)]
+#[schema(as = Sessions)]
+pub(super) struct List {
     sessions: Vec<Row>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, utoipa::ToSchema)]
+#[schema(as = Session)]
 struct Row {
+    /// Not the cookie, and worth nothing as one.
     id: String,
-    /// The session of this request.
+    /// It is the one that asks.
     current: bool,
+    /// When it began.
+    #[schema(format = DateTime)]
     signed_in_at: String,
+    /// When it was used last.
+    #[schema(format = DateTime)]
     used_at: String,
-    /// Time of its end, if it is not used.
+    /// When it ends, if it is not used.
+    #[schema(format = DateTime)]
     expires_at: String,
     /// The address of the sign-in.
+    #[schema(value_type = String)]
     address: IpAddr,
-    /// The workspace hosts that it is signed in to.
+    /// Workspace hosts that it is signed in to.
+    #[schema(value_type = u64)]
     hosts: usize,
-    /// Each of these sign-ins, the newest first.
+    /// Each sign-in to a workspace host, the newest first. One that you do not know may be another person's doing: end
+    /// the session.
+    #[schema(inline)]
     sign_ins: Vec<SignInRow>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, utoipa::ToSchema)]
 struct SignInRow {
+    /// The workspace host.
+    #[schema(value_type = String)]
     host: Box<str>,
+    /// When it was.
+    #[schema(format = DateTime)]
     signed_in_at: String,
+    /// When it was used last.
+    #[schema(format = DateTime)]
     used_at: String,
-    /// Address of the browser that took it.
+    /// Where the browser was that took it.
+    #[schema(value_type = String)]
     address: IpAddr,
 }
 

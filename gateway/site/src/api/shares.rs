@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::time::Instant;
+use utoipa::ToSchema;
 
 use super::body::{Fields, Object, text};
 use super::etag::{self, Condition};
@@ -23,12 +24,22 @@ use gateway_types::{Audience, Port, Share, UnixSeconds};
 /// Most shares of one workspace that are made here.
 const SHARES_MAX: usize = 200;
 
-/// A share as it is read and written.
-#[derive(Serialize)]
+// A share as it is read and written.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Share)]
 pub(super) struct ShareRow {
+    #[schema(minimum = 1, maximum = 65535)]
     port: u16,
+    /// `user:NAME`, `group:NAME`, `signed-in` or `public`; for port 60002, the terminal, a user or a group only.
     audience: String,
+    /// When it ends; `null` for not at all.
+    #[schema(format = DateTime)]
     expires_at: Option<String>,
+    /// For a user who has never signed in: it is known that the first person to come under that name has the port.
+    /// Without it such a share is refused where an identity provider signs users in. Never in an answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = bool, required = false)]
+    unknown_user: Option<bool>,
 }
 
 impl ShareRow {
@@ -37,12 +48,15 @@ impl ShareRow {
             port: share.port.get(),
             audience: share.audience.to_string(),
             expires_at: share.expires_at.map(|time| time.to_string()),
+            unknown_user: None,
         }
     }
 }
 
-#[derive(Serialize)]
-struct List {
+#[derive(Serialize, ToSchema)]
+#[schema(as = Shares)]
+pub(super) struct List {
+    #[schema(max_items = 200)]
     shares: Vec<ShareRow>,
 }
 

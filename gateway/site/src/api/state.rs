@@ -1,38 +1,49 @@
 //! Desired and actual state of a workspace, as its owner is told.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use tunnel_proto::reconcile::Blocker;
 
+use super::openapi::values;
 use gateway_store::{Managed, WorkspaceId};
 use gateway_types::blockers;
 use gateway_types::{ActualState, UnixSeconds};
 
-/// A workspace's state.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// Of a workspace that is run for its owner, who alone is told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = WorkspaceState)]
 pub(super) struct StateRow {
+    #[schema(schema_with = values::desired)]
     desired: &'static str,
+    #[schema(schema_with = values::actual)]
     actual: &'static str,
-    /// Reason of the actual state.
+    /// Why it is as it is, for people.
+    #[schema(required)]
     reason: Option<String>,
     /// Counts the changes of intent.
     generation: u64,
-    /// Counts everything that was written about it.
+    /// Counts everything that was written of it.
     revision: i64,
-    /// Time at which the actual state began.
+    /// Since when it is what it is.
+    #[schema(format = DateTime)]
     since: String,
-    /// Time at which the desired state was set.
+    /// Since when it is to be what it is to be.
+    #[schema(format = DateTime)]
     desired_since: String,
-    /// Objects that hold a termination up.
+    /// What holds a termination up.
     blockers: Vec<BlockerRow>,
 }
 
-/// An object that is still there.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+// An object that is still there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Blocker)]
 pub(super) struct BlockerRow {
+    /// Kind and name.
     pub(super) object: String,
     pub(super) finalizers: Vec<String>,
-    /// Time at which its deletion began.
+    /// Since when it is being deleted; null if it is not yet.
+    #[schema(required, format = DateTime)]
     pub(super) since: Option<String>,
     pub(super) message: String,
 }

@@ -9,9 +9,11 @@ use axum::response::Response;
 use http::{StatusCode, Uri};
 use serde::Serialize;
 use tokio::time::Instant;
+use utoipa::ToSchema;
 
 use super::body::{Object, seconds, text};
 use super::list::Page;
+use super::openapi::values;
 use super::problem::{Problem, Refused};
 use super::{Caller, Shared, actor, answer, external};
 use gateway_net::audit::{Event, Text};
@@ -31,28 +33,43 @@ const OVERLAP_SECONDS_MAX: u64 = 7 * 24 * 60 * 60;
 /// Time that a rotated token stays good by default.
 const OVERLAP_DEFAULT: Duration = Duration::from_secs(10 * 60);
 
-#[derive(Serialize)]
-struct List {
+#[derive(Serialize, ToSchema)]
+#[schema(as = Tokens)]
+pub(super) struct List {
     tokens: Vec<TokenRow>,
+    #[schema(required)]
     next_cursor: Option<String>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = Token)]
 struct TokenRow {
     id: String,
     /// `agent` or `user`.
+    #[schema(schema_with = values::token_kind)]
     kind: &'static str,
+    #[schema(required)]
     user: Option<String>,
+    #[schema(required)]
     workspace: Option<String>,
     /// The last characters of its text.
     hint: String,
     /// `live`, `expired` or `revoked`.
+    #[schema(schema_with = values::token_state)]
     state: &'static str,
+    #[schema(required)]
     note: Option<String>,
+    /// When it was made.
+    #[schema(format = DateTime)]
     created_at: String,
+    /// When it ends.
+    #[schema(required, format = DateTime)]
     expires_at: Option<String>,
+    /// When it was revoked.
+    #[schema(required, format = DateTime)]
     revoked_at: Option<String>,
     /// The token that took its place.
+    #[schema(required)]
     replaced_by: Option<String>,
 }
 
@@ -85,21 +102,27 @@ impl TokenRow {
     }
 }
 
-/// A token that was just made: the only answer with its text.
-#[derive(Serialize)]
-struct Made {
+// The only answer with the text of a token.
+#[derive(Serialize, ToSchema)]
+#[schema(as = MadeToken)]
+pub(super) struct Made {
     id: String,
+    /// Its text, this once.
     token: String,
+    /// When it ends.
+    #[schema(required, format = DateTime)]
     expires_at: Option<String>,
 }
 
-#[derive(Serialize)]
-struct MadeForOld {
+#[derive(Serialize, ToSchema)]
+#[schema(as = RotatedToken)]
+pub(super) struct MadeForOld {
     #[serde(flatten)]
     made: Made,
     /// The old one.
     replaces: String,
-    /// Time until which the old one is good.
+    /// Until when the old one is good.
+    #[schema(format = DateTime)]
     old_expires_at: String,
 }
 

@@ -6,29 +6,38 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use serde::Serialize;
+use utoipa::ToSchema;
 
+use super::openapi::values;
 use super::problem::Problem;
 use super::{Caller, Shared, answer};
 use gateway_auth::browser::session_name;
 use gateway_auth::request::Offered;
 use gateway_types::principal::Via;
 
-#[derive(Serialize)]
-struct WhoAmI {
+#[derive(Serialize, ToSchema)]
+pub(super) struct WhoAmI {
     user: String,
     groups: Vec<String>,
+    #[schema(schema_with = values::via)]
     via: &'static str,
+    #[schema(required)]
     token: Option<OwnToken>,
+    /// Id of the browser's session.
+    #[schema(required)]
     session: Option<String>,
     public_url: String,
-    /// `{port}` and `{name}` are to be replaced.
+    /// Address of a port; `{port}` and `{name}` are to be replaced.
     workspace_url: String,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct OwnToken {
     id: String,
+    #[schema(required)]
     note: Option<String>,
+    /// When it ends.
+    #[schema(required, format = DateTime)]
     expires_at: Option<String>,
 }
 

@@ -9,8 +9,10 @@ use axum::response::Response;
 use http::header::ETAG;
 use http::{HeaderValue, StatusCode, Uri};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::list::Page;
+use super::openapi::values;
 use super::problem::{Problem, Refused};
 use super::shares::ShareRow;
 use super::state::{self, StateRow};
@@ -24,63 +26,86 @@ use gateway_types::{Port, UnixSeconds, WorkspaceName};
 /// Keeps cursors of this list apart from others.
 const CURSOR: &str = "w";
 
-#[derive(Serialize)]
-struct List {
+#[derive(Serialize, ToSchema)]
+#[schema(as = Workspaces)]
+pub(super) struct List {
     workspaces: Vec<Row>,
+    /// For the next page; `null` on the last.
+    #[schema(required)]
     next_cursor: Option<String>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = Workspace)]
 struct Row {
     id: String,
     name: String,
     owner: String,
     /// `owner` or `shared`.
+    #[schema(schema_with = values::access)]
     access: &'static str,
+    #[schema(schema_with = values::executor)]
     executor: &'static str,
-    /// The cluster that runs it; only the owner is told, as of the state.
+    /// The cluster that runs it; only the owner is told.
+    #[schema(required)]
     cluster: Option<String>,
     /// The CI system that runs it; only the owner is told.
+    #[schema(required)]
     provider: Option<String>,
-    /// Address of its job there, once that is known.
+    /// Where its job is seen in its CI system.
+    #[schema(required)]
     run_url: Option<String>,
-    /// `None` for one that runs elsewhere.
+    /// Only the owner is told; null for a workspace that nobody here runs.
+    #[schema(required)]
     state: Option<StateRow>,
+    /// When it was made.
+    #[schema(format = DateTime)]
     created_at: String,
+    /// Its agent has a link now.
     connected: bool,
-    /// The address of its default port.
+    /// Address of its default port.
     url: String,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = WorkspaceDetail)]
 pub(super) struct Detail {
     #[serde(flatten)]
     row: Row,
-    /// `{port}` is to be replaced.
+    /// Address of a port; `{port}` is to be replaced.
     port_url: String,
+    #[schema(required)]
     agent: Option<AgentRow>,
-    /// Shares that admit the caller. The owner may reach every port, and finds all shares at `/shares`.
+    // Those that admit the caller. The owner may reach every port, and finds all shares at `/shares`.
     shared_with_you: Vec<ShareRow>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = Agent)]
 struct AgentRow {
     /// Seconds since its session came up.
+    #[schema(schema_with = values::seconds)]
     connected_seconds: u64,
+    #[schema(required)]
     default_port: Option<u16>,
-    /// The ports that it names; empty for every port.
+    /// The ports that it names and you may reach; with none named, every port.
     ports: Vec<PortRow>,
-    /// The ports on which something listens; `None` from an agent that does not report them.
+    /// The ports on which something listens and that you may reach, as the agent says when it is asked; null where it
+    /// does not say it.
+    #[schema(required, max_items = 256)]
     listening: Option<Vec<PortRow>>,
-    /// Only the owner is told.
+    /// For the owner only.
+    #[schema(required)]
     version: Option<String>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = PortLink)]
 struct PortRow {
     port: u16,
     url: String,
     /// The service on it, if that is this product's own.
+    #[schema(schema_with = values::label, required)]
     label: Option<&'static str>,
 }
 

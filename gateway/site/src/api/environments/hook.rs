@@ -20,8 +20,8 @@ use workspace_spec::environment::facts::ID_MAX;
 /// The event of a project that was deleted (GitLab documentation, system hooks).
 const PROJECT_DESTROY: &str = "project_destroy";
 
-#[derive(Serialize)]
-struct Swept {
+#[derive(Serialize, utoipa::ToSchema)]
+pub(in crate::api) struct Swept {
     environments: u32,
 }
 

@@ -7,21 +7,25 @@ use axum::response::Response;
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use super::asker::{Asker, operator};
 use super::given::{AskedAgent, AskedEnvironment, AskedInfo, AskedProject};
 use super::ops::{self, Asked, Given, Wish};
 use super::stream;
 use crate::api::body::{self, Fields, Object, text};
+use crate::api::openapi::values;
 use crate::api::problem::Problem;
 use crate::api::{Caller, Shared, answer};
 use gateway_environments::request::{JobFacts, Unmet};
 use gateway_types::ClusterName;
 use workspace_spec::environment::template::TemplateName;
 
-#[derive(Serialize)]
-struct UnmetRow {
+#[derive(Serialize, ToSchema)]
+#[schema(as = Unmet)]
+pub(in crate::api) struct UnmetRow {
     unmet: bool,
+    #[schema(schema_with = values::met, required)]
     reason: Option<&'static str>,
 }
 

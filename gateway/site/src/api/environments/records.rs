@@ -26,9 +26,11 @@ const CURSOR: &str = "e";
 /// Filters of the list.
 const FILTERS: [&str; 4] = ["agent", "project_id", "name", "state"];
 
-#[derive(Serialize)]
-struct List {
+#[derive(Serialize, utoipa::ToSchema)]
+#[schema(as = Environments)]
+pub(in crate::api) struct List {
     environments: Vec<EnvironmentRow>,
+    #[schema(required)]
     next_cursor: Option<String>,
 }
 

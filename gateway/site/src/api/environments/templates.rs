@@ -8,6 +8,7 @@ use axum::response::Response;
 use http::StatusCode;
 use serde::Serialize;
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use super::asker::operator;
 use super::ops;
@@ -22,31 +23,44 @@ use workspace_spec::environment::template::TemplateName;
 /// Most faults shown of one file in a list: the template itself shows more.
 const LISTED_MAX: usize = 5;
 
-#[derive(Serialize)]
-struct TemplateRow {
+#[derive(Serialize, ToSchema)]
+#[schema(as = EnvironmentTemplate)]
+pub(in crate::api) struct TemplateRow {
     name: String,
+    /// YAML.
     data: String,
-    /// Present faults of its file: if there are any, this is the last good version.
+    /// What is wrong with the file of an agent's template as it is now: then this is the last that was good, or what came
+    /// of that. Left out if nothing is.
+    #[schema(value_type = Vec<Place>)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     problems: Vec<Value>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct Name {
     name: String,
 }
 
-#[derive(Serialize)]
-struct List {
+#[derive(Serialize, ToSchema)]
+#[schema(as = EnvironmentTemplates)]
+pub(in crate::api) struct List {
+    #[schema(inline)]
     templates: Vec<Name>,
+    /// Files that are not in force as they are.
+    #[schema(inline)]
     refused: Vec<RefusedRow>,
 }
 
-/// A file that is not in force as it is.
-#[derive(Serialize)]
+// A file that is not in force as it is.
+#[derive(Serialize, ToSchema)]
 struct RefusedRow {
+    /// From the agent's folder on; the folder of templates itself where that cannot be read.
     file: String,
+    /// Which template it would be; what is in force by that name is older, or nothing is.
+    #[schema(required)]
     template: Option<String>,
+    /// The first 5 things that are wrong with it.
+    #[schema(value_type = Vec<Place>)]
     problems: Vec<Value>,
 }
 

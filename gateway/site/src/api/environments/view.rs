@@ -2,20 +2,24 @@
 
 use serde::Serialize;
 use tunnel_proto::environments::Step;
+use utoipa::ToSchema;
 
+use crate::api::openapi::values;
 use crate::api::state::BlockerRow;
 use gateway_environments::following::{Event, ObjectProgress, Outcome};
 use gateway_environments::record::{Environment, Failure, ObjectFailure};
 use workspace_spec::environment::facts::ObjectRef;
 
-/// An object in a cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+// An object in a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = EnvironmentObject)]
 pub(in crate::api) struct ObjectRow {
     pub(in crate::api) group: String,
     pub(in crate::api) version: String,
     pub(in crate::api) kind: String,
     pub(in crate::api) namespace: String,
     pub(in crate::api) name: String,
+    /// Empty where it is not known.
     pub(in crate::api) uid: String,
 }
 
@@ -26,9 +30,12 @@ impl From<ObjectRef> for ObjectRow {
     }
 }
 
-/// Fault of an object.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+// Fault of an object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = EnvironmentObjectError)]
 pub(in crate::api) struct ObjectErrorRow {
+    /// Null: it is about all of them.
+    #[schema(required)]
     pub(in crate::api) object: Option<ObjectRow>,
     pub(in crate::api) code: String,
     pub(in crate::api) message: String,
@@ -41,15 +48,16 @@ impl From<ObjectFailure> for ObjectErrorRow {
     }
 }
 
-/// Reason the last try failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+// Reason the last try failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub(in crate::api) struct FailureRow {
     pub(in crate::api) code: String,
     pub(in crate::api) message: String,
 }
 
-/// An environment.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+// An environment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Environment)]
 pub(in crate::api) struct EnvironmentRow {
     pub(in crate::api) id: u64,
     pub(in crate::api) agent: String,
@@ -57,19 +65,37 @@ pub(in crate::api) struct EnvironmentRow {
     pub(in crate::api) project_path: String,
     pub(in crate::api) name: String,
     pub(in crate::api) slug: String,
+    /// Names it in its objects' labels.
     pub(in crate::api) key: String,
+    #[schema(required)]
     pub(in crate::api) tier: Option<String>,
+    #[schema(required)]
     pub(in crate::api) url: Option<String>,
     pub(in crate::api) page_url: String,
+    #[schema(schema_with = values::environment_state)]
     pub(in crate::api) state: &'static str,
+    #[schema(format = DateTime)]
     pub(in crate::api) since: String,
+    /// Why, where it was nobody's wish: `project_deleted`.
+    #[schema(required)]
     pub(in crate::api) reason: Option<String>,
+    #[schema(required)]
     pub(in crate::api) template: Option<String>,
+    /// What becomes of its objects when it is stopped: `on_stop` or `never`.
+    #[schema(required)]
     pub(in crate::api) deletion: Option<String>,
+    /// What is recorded: what is there, and what may be.
     pub(in crate::api) objects: Vec<ObjectRow>,
+    /// What is recorded is to be deleted, and is not all gone.
     pub(in crate::api) removal_due: bool,
+    /// Why the last try failed.
+    #[schema(required, inline)]
     pub(in crate::api) failure: Option<FailureRow>,
+    /// When the next one is.
+    #[schema(required, format = DateTime)]
     pub(in crate::api) retry_at: Option<String>,
+    /// What has not gone yet; once no removal is due, what the last one left in the cluster, because it is not, or no
+    /// longer, the environment's own.
     pub(in crate::api) left: Vec<BlockerRow>,
 }
 
@@ -101,16 +127,25 @@ impl From<Environment> for EnvironmentRow {
     }
 }
 
-/// Outcome of an operation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+// Outcome of an operation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = EnvironmentOutcome)]
 pub(in crate::api) struct OutcomeRow {
+    #[schema(schema_with = values::outcome)]
     pub(in crate::api) outcome: &'static str,
+    /// Why there was nothing to do, as in `Unmet`.
+    #[schema(required)]
     pub(in crate::api) met: Option<&'static str>,
+    /// Why it failed.
+    #[schema(required)]
     pub(in crate::api) code: Option<String>,
+    #[schema(required)]
     pub(in crate::api) message: Option<String>,
+    /// What is there now.
     pub(in crate::api) objects: Vec<ObjectRow>,
     pub(in crate::api) errors: Vec<ObjectErrorRow>,
     pub(in crate::api) left: Vec<BlockerRow>,
+    #[schema(required)]
     pub(in crate::api) environment: Option<EnvironmentRow>,
 }
 

@@ -1,0 +1,121 @@
+//! Schemas of fields that have one of a few values, and of numbers that are never negative.
+
+use serde_json::Value;
+use utoipa::openapi::schema::{Object, ObjectBuilder, SchemaType, Type};
+
+use gateway_environments::request::Met;
+use gateway_types::token::TokenKind;
+
+/// Makes the schema of a field that has one of these values.
+fn one_of<V: Into<Value>>(values: impl IntoIterator<Item = V>) -> ObjectBuilder {
+    ObjectBuilder::new().schema_type(SchemaType::AnyValue).enum_values(Some(values))
+}
+
+/// Makes the schema of a field that has one of these values, or none.
+fn one_of_or_null<'a>(values: impl IntoIterator<Item = &'a str>) -> ObjectBuilder {
+    one_of(values.into_iter().map(Value::from).chain([Value::Null]))
+}
+
+pub(in crate::api) fn via() -> Object {
+    one_of(["browser", "token"]).build()
+}
+
+pub(in crate::api) fn access() -> Object {
+    one_of(["owner", "shared"]).build()
+}
+
+pub(in crate::api) fn executor() -> Object {
+    one_of(["ci", "external", "kubernetes"]).build()
+}
+
+pub(super) fn new_executor() -> Object {
+    let description = "`external` is a name for what runs elsewhere, of which a user may have \
+                       `limits.external_workspaces_per_user`; it takes nothing but a name.";
+    one_of(["ci", "external", "kubernetes"]).description(Some(description)).build()
+}
+
+/// Labels of the product's own ports.
+pub(in crate::api) fn label() -> Object {
+    one_of_or_null(["editor", "terminal"])
+        .schema_type(SchemaType::from_iter([Type::String, Type::Null]))
+        .description(Some("What is there, where it is the product's own."))
+        .build()
+}
+
+/// Kinds of the tokens that users make for themselves.
+pub(in crate::api) fn token_kind() -> Object {
+    one_of([TokenKind::Agent, TokenKind::User].map(TokenKind::as_str)).build()
+}
+
+pub(in crate::api) fn token_state() -> Object {
+    one_of(["live", "expired", "revoked"]).build()
+}
+
+pub(in crate::api) fn token_type() -> Object {
+    one_of(["Bearer"]).build()
+}
+
+/// Names of the states that can be asked for.
+const DESIRED: [&str; 4] = ["Running", "Stopped", "RestartRequested", "Terminated"];
+
+pub(super) fn new_desired() -> Object {
+    one_of(DESIRED).build()
+}
+
+pub(in crate::api) fn desired() -> Object {
+    one_of(DESIRED).description(Some("What it is to be. A restart becomes `Running` once it has stopped.")).build()
+}
+
+pub(in crate::api) fn actual() -> Object {
+    one_of([
+        "CreationRequested",
+        "Starting",
+        "Running",
+        "Stopping",
+        "Stopped",
+        "Failed",
+        "Error",
+        "Terminating",
+        "Terminated",
+        "Unknown",
+    ])
+    .description(Some("What it is."))
+    .build()
+}
+
+pub(super) fn variable_kind() -> Object {
+    one_of(["env", "file"]).description(Some("Where the workspace finds it: in its environment, or as a file.")).build()
+}
+
+pub(in crate::api) fn met() -> Object {
+    one_of_or_null(Met::ALL.map(Met::as_str)).description(Some("Why nothing is to be done.")).build()
+}
+
+pub(in crate::api) fn environment_state() -> Object {
+    one_of(["available", "stopping", "stopped"]).build()
+}
+
+pub(in crate::api) fn outcome() -> Object {
+    one_of(["completed", "failed"]).build()
+}
+
+pub(in crate::api) fn agent_kind() -> Object {
+    one_of(["cluster"]).build()
+}
+
+pub(in crate::api) fn configuration_refusal() -> Object {
+    let description = "Which kind of reason there is to refuse it: the file has mistakes, or it sets, unsets or \
+                       changes `shared_namespace` while the cluster has workspaces. The latter is in force once they \
+                       are over.";
+    one_of_or_null(["bad_file", "namespace_mode_in_use"]).description(Some(description)).build()
+}
+
+/// Makes the schema of a time in seconds.
+pub(in crate::api) fn seconds() -> Object {
+    ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0)).build()
+}
+
+/// Makes the schema of a time in seconds that may be missing.
+pub(in crate::api) fn seconds_or_null() -> Object {
+    ObjectBuilder::new().schema_type(SchemaType::from_iter([Type::Integer, Type::Null])).minimum(Some(0)).build()
+}
