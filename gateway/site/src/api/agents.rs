@@ -12,7 +12,7 @@ use http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::openapi::values;
+use super::openapi::{failures, parameters, values};
 use super::problem::{Problem, Refused};
 use super::{Caller, Shared, answer};
 use gateway_store::Cluster;
@@ -53,6 +53,18 @@ pub(super) struct Row {
     created_at: String,
 }
 
+#[utoipa::path(
+    get,
+    path = "/agents",
+    operation_id = "listAgents",
+    summary = "The clusters that can run workspaces",
+    description = "Everybody who is signed in may see their names, whether they take new workspaces, and whether \
+        their agent is connected.",
+    responses(
+        (status = 200, description = "All of them, by name.", body = List),
+        failures::SignedIn,
+    ),
+)]
 pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller) -> Result<Response, Problem> {
     caller.user()?;
     let mut agents = Vec::new();
@@ -62,6 +74,20 @@ pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller) -> Resu
     Ok(answer::json(StatusCode::OK, &List { agents }))
 }
 
+#[utoipa::path(
+    get,
+    path = "/agents/{name}",
+    operation_id = "getAgent",
+    summary = "One cluster's agent",
+    params(parameters::AgentPath),
+    responses(
+        (status = 200, description = "The agent.", body = Row),
+        (status = 401, description = "Nobody is signed in (`sign_in_required`)"),
+        (status = 404, description = "No such agent (`not_found`)"),
+        (status = 503, description = "`overloaded` with the limit, `store_unavailable`, or of the agent: \
+            `agent_absent`, `agent_too_old`, `agent_displaced`"),
+    ),
+)]
 pub(super) async fn show(
     State(api): State<Arc<Shared>>,
     caller: Caller,

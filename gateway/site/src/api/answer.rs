@@ -10,12 +10,22 @@ use serde::Serialize;
 use super::problem::Told;
 use gateway_http::fields::GATEWAY_TRACE;
 
-/// The description of this API (OpenAPI 3.1). A test compares it with the routes, and answers with it.
+/// The description of this API (OpenAPI 3.1), made of its types and handlers: see `openapi`.
 const OPENAPI: &str = include_str!("openapi.json");
 
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
 /// Answers `GET /openapi.json`; the one answer that needs no sign-in.
+#[utoipa::path(
+    get,
+    path = "/openapi.json",
+    operation_id = "getDescription",
+    summary = "This document",
+    security(),
+    responses(
+        (status = 200, description = "This document.", body = Object, content_type = "application/json"),
+    ),
+)]
 pub(super) async fn openapi() -> AxumResponse {
     with_type(StatusCode::OK, "application/json", Bytes::from_static(OPENAPI.as_bytes()))
 }

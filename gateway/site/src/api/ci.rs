@@ -50,6 +50,25 @@ impl From<NoDefinition> for Problem {
 }
 
 /// Answers `GET /ci/pipeline`: the token alone selects the pipeline.
+#[utoipa::path(
+    get,
+    path = "/ci/pipeline",
+    operation_id = "getPipeline",
+    summary = "The definition of the pipeline that a workspace is, for the CI job that was asked for it",
+    description = "The `id_token` of a job of the configured project, as a bearer token, says whose. It is not used \
+        up.",
+    security(),
+    responses(
+        (status = 200, description = "The definition, as a `.gitlab-ci.yml` has it.", content_type = "application/yaml"),
+        (status = 401, description = "`job_refused`: `reason` says what is wrong with the token, such as \
+            `job_of_another_project`, `job_of_another_ref`, `run_unknown` or `credential_expired`"),
+        (status = 409, description = "`executor_disabled`, or `conflict`: `reason` is `run_over`, \
+            `workspace_stopped` or `no_definition`"),
+        (status = 503, description = "`overloaded`: `limit` is `credential_unchecked`; or `not_yet`: `reason` is \
+            `run_not_known_yet`, while the job's pipeline may be one that the gateway has asked for and not heard \
+            of"),
+    ),
+)]
 pub(super) async fn pipeline(State(api): State<Arc<Shared>>, headers: HeaderMap) -> Result<Response, Problem> {
     let text = api.definitions.definition(&headers).await?;
     let mut response = Response::new(Body::from(text));
@@ -64,6 +83,19 @@ pub(super) struct Measured {
 }
 
 /// Answers `GET /ci/agents/{sha256}`.
+#[utoipa::path(
+    get,
+    path = "/ci/agents/{sha256}",
+    operation_id = "getAgentProgram",
+    summary = "A program of the workspace agent, for jobs of CI systems",
+    description = "Needs no sign-in: a program is no secret. Whoever gets it compares its SHA-256 before running it.",
+    params(("sha256" = String, Path, description = "Its SHA-256 in lower-case hexadecimal.")),
+    security(),
+    responses(
+        (status = 200, description = "The program.", content_type = "application/octet-stream"),
+        (status = 404, description = "There is none with this SHA-256 (`not_found`)"),
+    ),
+)]
 pub(super) async fn agent(State(api): State<Arc<Shared>>, Path(sha256): Path<String>) -> Result<Response, Problem> {
     let download = api.downloads.find(&sha256).ok_or(Refused::NotFound)?;
     let bytes = download.bytes();

@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 use super::body::{Object, text};
 use super::confirm::DEVICE_PATH;
-use super::openapi::values;
+use super::openapi::{bodies, failures, values};
 use super::problem::{Problem, Refused};
 use super::{Caller, Shared, answer};
 use gateway_auth::device::{Asking, DEVICE_AGE_MAX, Machine, NoDevice, POLL_INTERVAL, Polled};
@@ -50,6 +50,20 @@ pub(super) struct Granted {
     user: String,
 }
 
+#[utoipa::path(
+    post,
+    path = "/device",
+    operation_id = "askForSignIn",
+    summary = "Begin the sign-in of a program (RFC 8628, section 3.1)",
+    request_body = Option<bodies::DeviceRequest>,
+    security(),
+    responses(
+        (status = 200, description = "The codes.", body = Codes),
+        failures::SmallBody,
+        (status = 429, description = "Too many attempts (`too_many_requests`); `limit` names which"),
+        (status = 503, description = "`overloaded`; `limit` names what does not answer"),
+    ),
+)]
 pub(super) async fn ask(State(api): State<Arc<Shared>>, caller: Caller, body: Object) -> Result<Response, Problem> {
     let machine = body.read(|fields| {
         let machine: Option<String> = fields.optional("machine", text);
@@ -74,6 +88,24 @@ pub(super) async fn ask(State(api): State<Arc<Shared>>, caller: Caller, body: Ob
     Ok(answer::json(StatusCode::OK, &answer))
 }
 
+#[utoipa::path(
+    post,
+    path = "/device/token",
+    operation_id = "pollForToken",
+    summary = "Ask for the token of a sign-in (RFC 8628, section 3.4)",
+    request_body = bodies::DeviceTokenRequest,
+    security(),
+    responses(
+        (status = 200, description = "The token: the user said yes.", body = Granted),
+        failures::Conflicting,
+        failures::Mistaken,
+        (status = 400, description = "`authorization_pending`, `slow_down`, `expired_token`, `access_denied`, or \
+            `bad_request`"),
+        (status = 413, description = "The body is larger than 64 KiB (`too_large`)"),
+        (status = 415, description = "The body is not JSON (`bad_request`)"),
+        (status = 503, description = "`overloaded`; `limit` names what does not answer"),
+    ),
+)]
 pub(super) async fn poll(State(api): State<Arc<Shared>>, caller: Caller, body: Object) -> Result<Response, Problem> {
     let code = body.read(|fields| {
         // Some programs send it because the RFC has it; there is no other way here.

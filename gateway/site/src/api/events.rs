@@ -22,6 +22,7 @@ use tokio::time::Instant;
 
 use self::words::{Told, View};
 use super::lifecycle::owned;
+use super::openapi::{failures, parameters};
 use super::problem::Problem;
 use super::seats::Seat;
 use super::state::StateRow;
@@ -48,6 +49,30 @@ pub(super) const NO_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buf
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Endless;
 
+#[utoipa::path(
+    get,
+    path = "/workspaces/{name}/events",
+    operation_id = "followWorkspace",
+    summary = "What happens to a workspace, as it happens; for the owner",
+    description = "Server-sent events. `state` comes at once and with every change (a `WorkspaceState` and \
+        `connected`), `progress` when what holds a termination up changes (`blockers`), `failure` when something \
+        went wrong (`actual`, `reason`), `end` when nothing more will come (`why`: `terminated` or `forgotten`). \
+        The id of an event is the state's `revision`. A comment comes every 15 s. The stream ends without a word \
+        when the gateway restarts, and within 5 s when you may no longer: connect again.",
+    params(
+        parameters::WorkspacePath,
+        ("Last-Event-ID" = Option<String>, Header, description = "The last id that was heard: whoever has heard the \
+            end is answered 204."),
+    ),
+    responses(
+        (status = 200, description = "The stream.", body = String, content_type = "text/event-stream"),
+        (status = 204, description = "You have heard the end."),
+        failures::SignedIn,
+        failures::OwnerOnly,
+        (status = 409, description = "`conflict`; `reason` is `not_managed` for a workspace that nobody here runs"),
+        (status = 429, description = "`too_many_requests`; `limit` is `event_streams_per_user`"),
+    ),
+)]
 pub(super) async fn follow(
     State(api): State<Arc<Shared>>,
     caller: Caller,

@@ -13,8 +13,9 @@ use tokio::time::Instant;
 
 use super::body::{self, Fields, Object, text};
 use super::etag::Condition;
+use super::openapi::{bodies, failures, parameters};
 use super::problem::{Mistake, Place, Problem, Refused};
-use super::workspaces::{detail, tagged};
+use super::workspaces::{Detail, detail, tagged};
 use super::{Caller, PREFIX, Shared, actor, answer, external, shares, state};
 use gateway_auth::policy::Seen;
 use gateway_net::audit::{Event, Text};
@@ -35,6 +36,33 @@ pub(super) fn deed(desired: DesiredState) -> &'static str {
     }
 }
 
+#[utoipa::path(
+    post,
+    path = "/workspaces",
+    operation_id = "createWorkspace",
+    summary = "Make a workspace in a cluster, which is to run from then on",
+    description = "Its Kubernetes objects are made here, once, and kept as they are for its whole life. It is \
+        answered when that is stored; what comes of it is told by `/workspaces/{name}/events`. The body may have up \
+        to 8 MiB, a devfile up to 3 MB.",
+    request_body = bodies::NewWorkspace,
+    responses(
+        (status = 201, description = "It is made.", body = Detail,
+            headers(
+                ("ETag" = String, description = "Names what the workspace is to be; for `If-Match`. What is only \
+                observed does not change it."),
+                ("Location" = String, description = "Where it is."),
+            )),
+        failures::SignedIn,
+        (status = 400, description = "Not a request that is understood (`bad_request`)"),
+        (status = 409, description = "`executor_disabled`, or `conflict`: `reason` is `name_taken` (by anybody), \
+            `cluster_quota` or `user_quota`"),
+        (status = 413, description = "The body is too large (`too_large`)"),
+        (status = 415, description = "The body is not JSON (`bad_request`)"),
+        (status = 422, description = "Mistakes, each with its place (`invalid`); of a devfile all at once, as \
+            `problems`"),
+        (status = 429, description = "`too_many_requests`; `limit` is `uploads_per_user`"),
+    ),
+)]
 pub(super) async fn create(
     State(api): State<Arc<Shared>>,
     caller: Caller,
@@ -69,6 +97,27 @@ pub(super) async fn create(
     Ok(response)
 }
 
+#[utoipa::path(
+    patch,
+    path = "/workspaces/{name}",
+    operation_id = "changeWorkspace",
+    summary = "Say what a workspace is to be: start, stop, restart or terminate it; for the owner",
+    description = "Asking for what is intended already changes nothing, unless it went wrong: then it is tried \
+        again. `Terminated` is final. With `If-Match` only if the intent is still what the ETag names: else 412.",
+    params(parameters::WorkspacePath, ("If-Match" = Option<String>, Header)),
+    request_body = bodies::WorkspaceChange,
+    responses(
+        (status = 200, description = "What it is now; what comes of it is told by its events.", body = Detail,
+            headers(("ETag" = String, description = "Names what the workspace is to be; for `If-Match`. What is only \
+                observed does not change it."))),
+        failures::WorkspaceBody,
+        failures::SignedIn,
+        failures::OwnerOnly,
+        (status = 409, description = "`conflict`; `reason` is `terminated`, or `not_managed` for a workspace that \
+            nobody here runs"),
+        (status = 412, description = "It is to be something else since you read it (`conflict`)"),
+    ),
+)]
 pub(super) async fn change(
     State(api): State<Arc<Shared>>,
     caller: Caller,
@@ -85,6 +134,25 @@ pub(super) async fn change(
 }
 
 /// Terminates a workspace, or forgets one of which nothing is left, or that runs elsewhere.
+#[utoipa::path(
+    delete,
+    path = "/workspaces/{name}",
+    operation_id = "deleteWorkspace",
+    summary = "Terminate a workspace with its storage; once nothing is left of it, forget it. An external one is \
+        deleted at once, with its tokens and shares",
+    params(parameters::WorkspacePath, ("If-Match" = Option<String>, Header)),
+    responses(
+        (status = 202, description = "It is to be terminated; its events tell when it is.", body = Detail,
+            headers(("ETag" = String, description = "Names what the workspace is to be; for `If-Match`. What is only \
+                observed does not change it."))),
+        (status = 204, description = "It is forgotten, or was external and is deleted; its name is free."),
+        failures::SignedIn,
+        failures::OwnerOnly,
+        (status = 400, description = "Not a request that is understood (`bad_request`)"),
+        (status = 409, description = "`conflict`; `reason` is `not_terminated` while something is left of it"),
+        (status = 412, description = "It is to be something else since you read it (`conflict`)"),
+    ),
+)]
 pub(super) async fn remove(
     State(api): State<Arc<Shared>>,
     caller: Caller,

@@ -11,6 +11,7 @@ use http::StatusCode;
 use serde::Serialize;
 use tokio::time::Instant;
 
+use super::openapi::{failures, parameters};
 use super::problem::{Problem, Refused};
 use super::{Caller, Shared, answer};
 use gateway_auth::browser::{SessionName, SessionRow, session_name};
@@ -70,6 +71,16 @@ struct SignInRow {
     address: IpAddr,
 }
 
+#[utoipa::path(
+    get,
+    path = "/sessions",
+    operation_id = "listSessions",
+    summary = "Your browsers that are signed in",
+    responses(
+        (status = 200, description = "All of them, the newest first.", body = List),
+        failures::SignedIn,
+    ),
+)]
 pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller) -> Result<Response, Problem> {
     let principal = caller.user()?;
     let current = match &caller.offered {
@@ -101,6 +112,18 @@ pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller) -> Resu
     Ok(answer::json(StatusCode::OK, &List { sessions }))
 }
 
+#[utoipa::path(
+    delete,
+    path = "/sessions/{id}",
+    operation_id = "endSession",
+    summary = "Sign one browser out",
+    params(parameters::SessionPath),
+    responses(
+        (status = 204, description = "It is signed out."),
+        failures::SignedIn,
+        failures::NotYours,
+    ),
+)]
 pub(super) async fn end(
     State(api): State<Arc<Shared>>,
     caller: Caller,
@@ -118,6 +141,16 @@ pub(super) async fn end(
 }
 
 /// Ends all of them: signs out everywhere. Tokens stay; they are listed and revoked on their own.
+#[utoipa::path(
+    delete,
+    path = "/sessions",
+    operation_id = "endSessions",
+    summary = "Sign out everywhere; tokens stay",
+    responses(
+        (status = 204, description = "No browser of yours is signed in any more."),
+        failures::SignedIn,
+    ),
+)]
 pub(super) async fn end_all(State(api): State<Arc<Shared>>, caller: Caller) -> Result<Response, Problem> {
     let principal = caller.user()?;
     let slot = api.audit.slot().await?;

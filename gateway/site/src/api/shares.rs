@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 
 use super::body::{Fields, Object, text};
 use super::etag::{self, Condition};
+use super::openapi::{failures, parameters};
 use super::problem::{Mistake, Problem, Refused};
 use super::{Caller, Shared, actor, answer, workspaces};
 use gateway_auth::policy::Seen;
@@ -60,6 +61,21 @@ pub(super) struct List {
     shares: Vec<ShareRow>,
 }
 
+#[utoipa::path(
+    get,
+    path = "/workspaces/{name}/shares",
+    operation_id = "getShares",
+    summary = "Who else may reach which port; for the owner",
+    params(parameters::WorkspacePath, ("If-None-Match" = Option<String>, Header)),
+    responses(
+        (status = 200, description = "All shares that are live.", body = List,
+            headers(("ETag" = String, description = "What the list looks like; for `If-Match` and `If-None-Match`."))),
+        (status = 304, description = "They are as `If-None-Match` says.",
+            headers(("ETag" = String, description = "What the list looks like; for `If-Match` and `If-None-Match`."))),
+        failures::SignedIn,
+        failures::OwnerOnly,
+    ),
+)]
 pub(super) async fn show(
     State(api): State<Arc<Shared>>,
     caller: Caller,
@@ -78,6 +94,24 @@ pub(super) async fn show(
     Ok(tagged(listed(&live), &live))
 }
 
+#[utoipa::path(
+    put,
+    path = "/workspaces/{name}/shares",
+    operation_id = "replaceShares",
+    summary = "Replace all shares at once; what is no longer allowed is cut within 5 s",
+    description = "With `If-Match` only if they are still as its ETag says: else 412, and nothing is changed. \
+        Without it, whatever is there is replaced.",
+    params(parameters::WorkspacePath, ("If-Match" = Option<String>, Header)),
+    request_body = List,
+    responses(
+        (status = 200, description = "The shares as they are now.", body = List,
+            headers(("ETag" = String, description = "What the list looks like; for `If-Match` and `If-None-Match`."))),
+        failures::SmallBody,
+        failures::SignedIn,
+        failures::OwnerOnly,
+        (status = 412, description = "It has been changed since it was read (`conflict`)"),
+    ),
+)]
 pub(super) async fn replace(
     State(api): State<Arc<Shared>>,
     caller: Caller,

@@ -15,6 +15,7 @@ use gateway_types::opaque::Opaque;
 use gateway_workspaces::addresses::Addresses;
 use gateway_workspaces::changes::Changes;
 
+mod bodies;
 mod environments;
 
 /// Methods that a document can list.

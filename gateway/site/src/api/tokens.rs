@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 
 use super::body::{Object, seconds, text};
 use super::list::Page;
-use super::openapi::values;
+use super::openapi::{bodies, failures, parameters, values};
 use super::problem::{Problem, Refused};
 use super::{Caller, Shared, actor, answer, external};
 use gateway_net::audit::{Event, Text};
@@ -134,6 +134,18 @@ struct Wanted {
     note: Option<Note>,
 }
 
+#[utoipa::path(
+    get,
+    path = "/tokens",
+    operation_id = "listTokens",
+    summary = "Your tokens, and those of the agents of your workspaces",
+    params(parameters::PageQuery),
+    responses(
+        (status = 200, description = "A page, oldest first.", body = List),
+        failures::SignedIn,
+        failures::Mistaken,
+    ),
+)]
 pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller, uri: Uri) -> Result<Response, Problem> {
     let principal = caller.user()?;
     let page: Page<TokenId> = Page::read(&uri, CURSOR)?;
@@ -144,6 +156,20 @@ pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller, uri: Ur
     Ok(answer::json(StatusCode::OK, &List { tokens, next_cursor }))
 }
 
+#[utoipa::path(
+    post,
+    path = "/tokens",
+    operation_id = "createToken",
+    summary = "Make a token for programs of yours, or for the agent of a workspace of yours",
+    request_body = bodies::NewToken,
+    responses(
+        (status = 201, description = "The token; its text is in no other answer.", body = Made),
+        failures::SmallBody,
+        failures::SignedIn,
+        failures::NotYours,
+        failures::Conflicting,
+    ),
+)]
 pub(super) async fn create(State(api): State<Arc<Shared>>, caller: Caller, body: Object) -> Result<Response, Problem> {
     let principal = caller.user()?;
     let Wanted { kind, workspace, lasting, note } = read(&body)?;
@@ -208,6 +234,18 @@ fn read(body: &Object) -> Result<Wanted, Problem> {
     })
 }
 
+#[utoipa::path(
+    delete,
+    path = "/tokens/{id}",
+    operation_id = "revokeToken",
+    summary = "Revoke a token at once; again is no error",
+    params(parameters::TokenPath),
+    responses(
+        (status = 204, description = "It is revoked."),
+        failures::SignedIn,
+        failures::NotYours,
+    ),
+)]
 pub(super) async fn revoke(
     State(api): State<Arc<Shared>>,
     caller: Caller,
@@ -223,6 +261,21 @@ pub(super) async fn revoke(
     Ok(answer::done())
 }
 
+#[utoipa::path(
+    post,
+    path = "/tokens/{id}/rotate",
+    operation_id = "rotateToken",
+    summary = "Make a token in the place of one, which ends a little later",
+    params(parameters::TokenPath),
+    request_body = Option<bodies::Rotation>,
+    responses(
+        (status = 201, description = "The new token.", body = MadeForOld),
+        failures::SmallBody,
+        failures::SignedIn,
+        failures::NotYours,
+        failures::Conflicting,
+    ),
+)]
 pub(super) async fn rotate(
     State(api): State<Arc<Shared>>,
     caller: Caller,

@@ -8,7 +8,7 @@ use http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::openapi::values;
+use super::openapi::{failures, values};
 use super::problem::Problem;
 use super::{Caller, Shared, answer};
 use gateway_auth::browser::session_name;
@@ -41,6 +41,16 @@ struct OwnToken {
     expires_at: Option<String>,
 }
 
+#[utoipa::path(
+    get,
+    path = "/whoami",
+    operation_id = "whoAmI",
+    summary = "Whom this request proves, and by what",
+    responses(
+        (status = 200, description = "Who it is.", body = WhoAmI),
+        failures::SignedIn,
+    ),
+)]
 pub(super) async fn show(State(api): State<Arc<Shared>>, caller: Caller) -> Result<Response, Problem> {
     let principal = caller.user()?;
     let (token, session) = match &caller.offered {

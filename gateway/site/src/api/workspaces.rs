@@ -12,7 +12,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::list::Page;
-use super::openapi::values;
+use super::openapi::{failures, parameters, values};
 use super::problem::{Problem, Refused};
 use super::shares::ShareRow;
 use super::state::{self, StateRow};
@@ -109,6 +109,18 @@ struct PortRow {
     label: Option<&'static str>,
 }
 
+#[utoipa::path(
+    get,
+    path = "/workspaces",
+    operation_id = "listWorkspaces",
+    summary = "Your workspaces, and those that somebody shares with you by name or group",
+    params(parameters::PageQuery),
+    responses(
+        (status = 200, description = "A page, by name.", body = List),
+        failures::SignedIn,
+        failures::Mistaken,
+    ),
+)]
 pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller, uri: Uri) -> Result<Response, Problem> {
     let principal = caller.user()?;
     let page: Page<WorkspaceName> = Page::read(&uri, CURSOR)?;
@@ -130,6 +142,20 @@ pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller, uri: Ur
     Ok(answer::json(StatusCode::OK, &List { workspaces, next_cursor }))
 }
 
+#[utoipa::path(
+    get,
+    path = "/workspaces/{name}",
+    operation_id = "getWorkspace",
+    summary = "A workspace of yours, or one that somebody shares with you by name or group",
+    params(parameters::WorkspacePath),
+    responses(
+        (status = 200, description = "The workspace.", body = Detail,
+            headers(("ETag" = String, description = "Names what the workspace is to be; for `If-Match`. What is only \
+                observed does not change it."))),
+        failures::SignedIn,
+        failures::NotYours,
+    ),
+)]
 pub(super) async fn show(
     State(api): State<Arc<Shared>>,
     caller: Caller,

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::asker::{hook, operator};
 use super::ops::missing;
 use crate::api::body::read;
+use crate::api::openapi::parameters;
 use crate::api::problem::{Mistake, Problem, Refused};
 use crate::api::{Caller, Shared, answer};
 use gateway_environments::on_record::OnRecord;
@@ -33,6 +34,27 @@ struct Heard {
 }
 
 /// Takes an event. Those of other kinds are accepted too: a hook that is refused often is not called any more.
+#[utoipa::path(
+    post,
+    path = "/environments/hooks/gitlab",
+    operation_id = "gitlabSystemHook",
+    summary = "Hears of deleted projects, as a system hook of GitLab",
+    description = "`X-Gitlab-Token` has to be what is in `environments.hook_token_file`. Of `project_destroy`, all \
+        environments of the project are stopped and what was made for them is deleted, but for templates that keep \
+        it. Other events are nothing to do.",
+    request_body = Object,
+    security(("hook" = [])),
+    responses(
+        (status = 204, description = "Heard."),
+        (status = 400, description = "Not a request that is understood (`bad_request`)"),
+        (status = 401, description = "`hook_refused`: the secret is not the right one, or there is none"),
+        (status = 409, description = "`environments_off`"),
+        (status = 415, description = "Not JSON (`bad_request`)"),
+        (status = 422, description = "The event has no `project_id` (`invalid`)"),
+        (status = 503, description = "`overloaded` with the limit, `store_unavailable`, or of the agent: \
+            `agent_absent`, `agent_too_old`, `agent_displaced`"),
+    ),
+)]
 pub(super) async fn gitlab(
     State(api): State<Arc<Shared>>,
     caller: Caller,
@@ -57,6 +79,24 @@ pub(super) async fn gitlab(
 }
 
 /// Does the same at an operator's request.
+#[utoipa::path(
+    delete,
+    path = "/projects/{id}/environments",
+    operation_id = "sweepProject",
+    summary = "Stops all environments of a project that is no more; for operators",
+    description = "And deletes what was made for them, but for templates that keep it. From here on its jobs are \
+        refused (`project_deleted`), until an operator has something made for it with `/environments/ensure`.",
+    params(parameters::ProjectPath),
+    responses(
+        (status = 200, description = "How many.", body = Swept),
+        (status = 401, description = "Nobody is signed in (`sign_in_required`)"),
+        (status = 403, description = "`forbidden`: you are not one of `environments.operators`"),
+        (status = 409, description = "`environments_off`"),
+        (status = 422, description = "Not a number (`invalid`)"),
+        (status = 503, description = "`overloaded` with the limit, `store_unavailable`, or of the agent: \
+            `agent_absent`, `agent_too_old`, `agent_displaced`"),
+    ),
+)]
 pub(super) async fn sweep(
     State(api): State<Arc<Shared>>,
     caller: Caller,

@@ -13,8 +13,9 @@ use super::asker::{Asker, operator};
 use super::given::{AskedAgent, AskedEnvironment, AskedInfo, AskedProject};
 use super::ops::{self, Asked, Given, Wish};
 use super::stream;
+use super::view::OutcomeRow;
 use crate::api::body::{self, Fields, Object, text};
-use crate::api::openapi::values;
+use crate::api::openapi::{bodies, failures, values};
 use crate::api::problem::Problem;
 use crate::api::{Caller, Shared, answer};
 use gateway_environments::request::{JobFacts, Unmet};
@@ -29,6 +30,22 @@ pub(in crate::api) struct UnmetRow {
     reason: Option<&'static str>,
 }
 
+#[utoipa::path(
+    post,
+    path = "/environments/unmet",
+    operation_id = "unmetPrerequisites",
+    summary = "Whether anything is to be done before a job may run",
+    description = "Answered of what is in memory: nothing is asked and nothing changes.",
+    request_body = bodies::EnvironmentRequest,
+    security(("bearer" = []), ("gatewayAuthorization" = []), ("session" = []), ("job" = [])),
+    responses(
+        (status = 200, description = "Whether, and if not, why.", body = UnmetRow),
+        failures::ForJobs,
+        failures::EnvironmentBody,
+        failures::NotNow,
+        (status = 403, description = "`forbidden`: you are not one of `environments.operators`"),
+    ),
+)]
 pub(super) async fn unmet(
     State(api): State<Arc<Shared>>,
     caller: Caller,
@@ -44,6 +61,29 @@ pub(super) async fn unmet(
     Ok(answer::json(StatusCode::OK, &row))
 }
 
+#[utoipa::path(
+    post,
+    path = "/environments/complete",
+    operation_id = "completePrerequisites",
+    summary = "Does what is to be done before a job may run",
+    description = "Once for each job, however often it is asked for, and also over a restart of the gateway. It is \
+        answered when it is done. With `Accept: text/event-stream` what happens is told as it happens: `waiting` \
+        (`why`), `object` (an object, `step` and `message`), `retrying` (`code`, `message`, `at`) and last `done` \
+        (an `EnvironmentOutcome`). A comment comes every 15 s; a stream without `done` broke off: ask again.",
+    request_body = bodies::EnvironmentRequest,
+    security(("bearer" = []), ("gatewayAuthorization" = []), ("session" = []), ("job" = [])),
+    responses(
+        (status = 200, description = "Everything is there, or nothing was to be done.",
+            content((OutcomeRow = "application/json"), (String = "text/event-stream"))),
+        failures::ForJobs,
+        failures::Ending,
+        failures::EnvironmentBody,
+        failures::Unknown,
+        (status = 403, description = "`forbidden`: you are not one of `environments.operators`; or \
+            `project_not_allowed`, `environment_not_allowed` or `ref_not_protected`, by the agent's `ci_access`; \
+            jobs hear `project_not_allowed` too where there is no agent of that name"),
+    ),
+)]
 pub(super) async fn complete(
     State(api): State<Arc<Shared>>,
     caller: Caller,
@@ -59,6 +99,28 @@ pub(super) async fn complete(
     stream::end(&api, following, held).await
 }
 
+#[utoipa::path(
+    post,
+    path = "/environments/ensure",
+    operation_id = "ensureEnvironment",
+    summary = "Has the objects of a rendered template be there; for operators",
+    description = "And no others that this environment had before. It is answered when it is done. With `Accept: \
+        text/event-stream` what happens is told as it happens: `waiting` (`why`), `object` (an object, `step` and \
+        `message`), `retrying` (`code`, `message`, `at`) and last `done` (an `EnvironmentOutcome`). A comment comes \
+        every 15 s; a stream without `done` broke off: ask again.",
+    request_body = bodies::EnvironmentWanted,
+    responses(
+        (status = 200, description = "Everything is there.",
+            content((OutcomeRow = "application/json"), (String = "text/event-stream"))),
+        failures::Ending,
+        failures::EnvironmentBody,
+        failures::Unknown,
+        (status = 401, description = "Nobody is signed in (`sign_in_required`)"),
+        (status = 403, description = "`forbidden`: you are not one of `environments.operators`"),
+        (status = 503, description = "`overloaded` with the limit, `store_unavailable`, or of the agent: \
+            `agent_absent`, `agent_too_old`, `agent_displaced`"),
+    ),
+)]
 pub(super) async fn ensure(
     State(api): State<Arc<Shared>>,
     caller: Caller,

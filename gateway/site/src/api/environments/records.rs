@@ -14,6 +14,7 @@ use super::stream;
 use super::view::EnvironmentRow;
 use crate::api::body::{Object, text};
 use crate::api::list::Page;
+use crate::api::openapi::{bodies, failures, parameters};
 use crate::api::problem::{Mistake, Problem, Refused};
 use crate::api::{Caller, Shared, answer};
 use gateway_environments::refusal::RefusalCode;
@@ -41,6 +42,24 @@ struct Narrowed {
 }
 
 /// Lists environments. With a name it is one or none; a job sees its own.
+#[utoipa::path(
+    get,
+    path = "/environments",
+    operation_id = "listEnvironments",
+    summary = "The environments that the gateway looks after; a job sees its own",
+    params(parameters::EnvironmentFilters, parameters::PageQuery),
+    security(("bearer" = []), ("gatewayAuthorization" = []), ("session" = []), ("job" = [])),
+    responses(
+        (status = 200, description = "A page, by number.", body = List),
+        failures::ForJobs,
+        failures::NotNow,
+        failures::Mistaken,
+        (status = 403, description = "`forbidden`: you are not one of `environments.operators`; or \
+            `project_not_allowed`: a job's environment is not there, and no agent of that name has `ci_access` for \
+            its project"),
+        (status = 404, description = "`no_such_agent`"),
+    ),
+)]
 pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller, uri: Uri) -> Result<Response, Problem> {
     let asker = Asker::of(&api, &caller)?;
     let (page, said) = Page::<u64>::read_filtered(&uri, CURSOR, &FILTERS)?;
@@ -99,6 +118,21 @@ fn numbered(id: Result<Path<String>, PathRejection>) -> Result<u64, Problem> {
     number.ok_or_else(|| Refused::Environment(RefusalCode::NoSuchEnvironment).into())
 }
 
+#[utoipa::path(
+    get,
+    path = "/environments/{id}",
+    operation_id = "getEnvironment",
+    summary = "What is known of an environment; a job sees its own",
+    params(parameters::EnvironmentPath),
+    security(("bearer" = []), ("gatewayAuthorization" = []), ("session" = []), ("job" = [])),
+    responses(
+        (status = 200, description = "The environment.", body = EnvironmentRow),
+        failures::ForJobs,
+        failures::Unknown,
+        failures::NotNow,
+        (status = 403, description = "`forbidden`: you are not one of `environments.operators`"),
+    ),
+)]
 pub(super) async fn show(
     State(api): State<Arc<Shared>>,
     caller: Caller,
@@ -109,6 +143,28 @@ pub(super) async fn show(
     Ok(answer::json(StatusCode::OK, &EnvironmentRow::from(found)))
 }
 
+#[utoipa::path(
+    patch,
+    path = "/environments/{id}",
+    operation_id = "changeEnvironment",
+    summary = "Says what an environment has come to be; a job of its own",
+    description = "Once it is `stopped`, what was recorded of it is deleted, unless its template says `never`; \
+        `stopping` deletes nothing. What comes of it is told by `/environments/{id}/events`.",
+    params(parameters::EnvironmentPath),
+    request_body = bodies::EnvironmentChange,
+    security(("bearer" = []), ("gatewayAuthorization" = []), ("session" = []), ("job" = [])),
+    responses(
+        (status = 200, description = "As it is now.", body = EnvironmentRow),
+        failures::ForJobs,
+        failures::EnvironmentBody,
+        failures::Unknown,
+        (status = 403, description = "`forbidden`: you are not one of `environments.operators`; or \
+            `project_not_allowed`, `environment_not_allowed` or `ref_not_protected`, by the agent's `ci_access`; or \
+            `action_not_allowed`: the job neither starts nor stops its environment"),
+        (status = 409, description = "`environments_off`, `not_enabled`, `no_environment` or `environment_busy`; \
+            or `environment_stopped`: a stopped one becomes available by a job"),
+    ),
+)]
 pub(super) async fn change(
     State(api): State<Arc<Shared>>,
     caller: Caller,
@@ -160,6 +216,27 @@ fn is_of_removal(uri: &Uri) -> Result<bool, Problem> {
 
 /// Deletes the recorded objects, or with `forget` only the record. Progress is streamed, or the answer comes at once:
 /// an object may be held up for ever.
+#[utoipa::path(
+    delete,
+    path = "/environments/{id}",
+    operation_id = "deleteEnvironment",
+    summary = "Deletes what was recorded of an environment, whatever its template says; for operators",
+    description = "It is answered when that is stored; `/environments/{id}/events` tells how far it is. With \
+        `Accept: text/event-stream` what happens is told as it happens: `waiting` (`why`), `object` (an object, \
+        `step` and `message`), `retrying` (`code`, `message`, `at`) and last `done` (an `EnvironmentOutcome`). A \
+        comment comes every 15 s; a stream without `done` broke off: ask again.",
+    params(parameters::EnvironmentPath, parameters::ForgetQuery),
+    responses(
+        (status = 200, description = "The stream; or what was forgotten.",
+            content((String = "text/event-stream"), (EnvironmentRow = "application/json"))),
+        (status = 202, description = "It is due.", body = EnvironmentRow),
+        failures::OperatorOnly,
+        failures::Unknown,
+        failures::Late,
+        (status = 422, description = "`invalid`: an unknown parameter"),
+        (status = 429, description = "You wait for or follow too much already (`too_many_requests`)"),
+    ),
+)]
 pub(super) async fn remove(
     State(api): State<Arc<Shared>>,
     caller: Caller,
@@ -182,6 +259,26 @@ pub(super) async fn remove(
     Ok(answer::json(StatusCode::ACCEPTED, &EnvironmentRow::from(found)))
 }
 
+#[utoipa::path(
+    get,
+    path = "/environments/{id}/events",
+    operation_id = "followEnvironment",
+    summary = "What happens to an environment, as it happens; a job hears of its own",
+    description = "Server-sent events. `waiting` (`why`), `object` (an object, `step` and `message`), `retrying` \
+        (`code`, `message`, `at`) and last `done` (an `EnvironmentOutcome`), at once where nothing is under way, or \
+        with `of=removal` where nothing has to go. A comment comes every 15 s.",
+    params(parameters::EnvironmentPath, parameters::OfQuery),
+    security(("bearer" = []), ("gatewayAuthorization" = []), ("session" = []), ("job" = [])),
+    responses(
+        (status = 200, description = "The stream.", body = String, content_type = "text/event-stream"),
+        failures::ForJobs,
+        failures::Unknown,
+        failures::NotNow,
+        (status = 403, description = "`forbidden`: you are not one of `environments.operators`"),
+        (status = 422, description = "`invalid`: an unknown parameter, or an unknown value of `of`"),
+        (status = 429, description = "You follow too much already (`too_many_requests`)"),
+    ),
+)]
 pub(super) async fn follow(
     State(api): State<Arc<Shared>>,
     caller: Caller,

@@ -13,6 +13,7 @@ use utoipa::ToSchema;
 use super::asker::operator;
 use super::ops;
 use super::prepare::wish;
+use crate::api::openapi::{bodies, failures, parameters};
 use crate::api::problem::{Place, Problem, Refused};
 use crate::api::{Caller, Shared, answer, body};
 use gateway_environments::files::RefusedFile;
@@ -76,6 +77,21 @@ fn told(problems: &[Place]) -> Vec<Value> {
     problems.iter().map(Place::told).collect()
 }
 
+#[utoipa::path(
+    post,
+    path = "/environments/render",
+    operation_id = "renderEnvironmentTemplate",
+    summary = "Puts values into a template; for operators",
+    description = "Asks no agent and changes nothing.",
+    request_body = bodies::EnvironmentWanted,
+    responses(
+        (status = 200, description = "Rendered.", body = TemplateRow),
+        failures::OperatorOnly,
+        failures::EnvironmentBody,
+        failures::Unknown,
+        (status = 429, description = "You send too much already (`too_many_requests`)"),
+    ),
+)]
 pub(super) async fn render(
     State(api): State<Arc<Shared>>,
     caller: Caller,
@@ -90,6 +106,18 @@ pub(super) async fn render(
     Ok(answer::json(StatusCode::OK, &row))
 }
 
+#[utoipa::path(
+    get,
+    path = "/agents/{name}/environment-templates",
+    operation_id = "listEnvironmentTemplates",
+    summary = "The templates of an agent; for operators",
+    params(parameters::AgentPath),
+    responses(
+        (status = 200, description = "All, by name.", body = List),
+        failures::OperatorOnly,
+        failures::Unknown,
+    ),
+)]
 pub(super) async fn list(
     State(api): State<Arc<Shared>>,
     caller: Caller,
@@ -103,6 +131,20 @@ pub(super) async fn list(
     Ok(answer::json(StatusCode::OK, &List { templates, refused }))
 }
 
+#[utoipa::path(
+    get,
+    path = "/agents/{name}/environment-templates/{template}",
+    operation_id = "getEnvironmentTemplate",
+    summary = "A template of an agent; for operators",
+    params(parameters::TemplatePath),
+    responses(
+        (status = 200, description = "The newest that is good.", body = TemplateRow),
+        failures::OperatorOnly,
+        failures::Unknown,
+        (status = 422, description = "The file is wrong and there never was a good one (`template_invalid`), with \
+            all that is wrong in `problems`"),
+    ),
+)]
 pub(super) async fn show(
     State(api): State<Arc<Shared>>,
     caller: Caller,
@@ -120,6 +162,19 @@ pub(super) async fn show(
 }
 
 /// Answers with the built-in template; all users who are signed in may see it.
+#[utoipa::path(
+    get,
+    path = "/environment-templates/default",
+    operation_id = "getDefaultEnvironmentTemplate",
+    summary = "The built-in template, which counts for an agent that has none of the name `default`",
+    responses(
+        (status = 200, description = "The template.", body = TemplateRow),
+        (status = 401, description = "Nobody is signed in (`sign_in_required`)"),
+        (status = 409, description = "`environments_off`"),
+        (status = 503, description = "`overloaded` with the limit, `store_unavailable`, or of the agent: \
+            `agent_absent`, `agent_too_old`, `agent_displaced`"),
+    ),
+)]
 pub(super) async fn default(State(api): State<Arc<Shared>>, caller: Caller) -> Result<Response, Problem> {
     caller.user()?;
     let found = api.environments.service.default_template();

@@ -51,7 +51,7 @@ pub(in crate::api) struct ProblemDocument {
 }
 
 #[derive(ToSchema)]
-pub(super) struct NewToken {
+pub(in crate::api) struct NewToken {
     #[schema(schema_with = values::token_kind)]
     kind: String,
     /// For an agent: a workspace of yours.
@@ -64,7 +64,7 @@ pub(super) struct NewToken {
 }
 
 #[derive(ToSchema)]
-pub(super) struct Rotation {
+pub(in crate::api) struct Rotation {
     /// Seconds for which the old one stays good; 600 if nothing is said.
     #[schema(minimum = 0, maximum = 604800)]
     overlap: Option<u64>,
@@ -74,20 +74,20 @@ pub(super) struct Rotation {
 }
 
 #[derive(ToSchema)]
-pub(super) struct DeviceRequest {
+pub(in crate::api) struct DeviceRequest {
     /// What the machine calls itself; shown to the user.
     machine: Option<String>,
 }
 
 #[derive(ToSchema)]
-pub(super) struct DeviceTokenRequest {
+pub(in crate::api) struct DeviceTokenRequest {
     device_code: String,
     grant_type: Option<String>,
     client_id: Option<String>,
 }
 
 #[derive(ToSchema)]
-pub(super) struct NewWorkspace {
+pub(in crate::api) struct NewWorkspace {
     #[schema(pattern = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
     name: String,
     #[schema(schema_with = values::new_executor)]
@@ -122,7 +122,7 @@ fn project() -> Object {
 }
 
 #[derive(ToSchema)]
-pub(super) struct Variable {
+pub(in crate::api) struct Variable {
     /// Not beginning with gw- or gw_, which are the gateway's own.
     name: String,
     value: String,
@@ -131,14 +131,14 @@ pub(super) struct Variable {
 }
 
 #[derive(ToSchema)]
-pub(super) struct WorkspaceChange {
+pub(in crate::api) struct WorkspaceChange {
     #[schema(schema_with = values::new_desired)]
     desired_state: String,
 }
 
 /// A job as its CI system knows it.
 #[derive(ToSchema)]
-pub(super) struct EnvironmentJob {
+pub(in crate::api) struct EnvironmentJob {
     project_id: u64,
     project_path: String,
     environment: Option<String>,
@@ -154,7 +154,7 @@ pub(super) struct EnvironmentJob {
 }
 
 #[derive(ToSchema)]
-pub(super) struct EnvironmentRequest {
+pub(in crate::api) struct EnvironmentRequest {
     agent: String,
     /// The agent's template; by default its `default`, or the built-in one.
     template: Option<String>,
@@ -172,7 +172,7 @@ pub(super) struct EnvironmentRequest {
 /// What templates can say, named as there. What is left out of agent, environment and project is what the gateway knows
 /// or makes of the rest.
 #[derive(ToSchema)]
-pub(super) struct EnvironmentInfo {
+pub(in crate::api) struct EnvironmentInfo {
     #[schema(inline)]
     agent: Option<InfoAgent>,
     #[schema(inline)]
@@ -231,7 +231,7 @@ struct InfoUser {
 }
 
 #[derive(ToSchema)]
-pub(super) struct EnvironmentWanted {
+pub(in crate::api) struct EnvironmentWanted {
     agent: String,
     #[schema(inline)]
     template: WantedTemplate,
@@ -247,7 +247,7 @@ struct WantedTemplate {
 }
 
 #[derive(ToSchema)]
-pub(super) struct EnvironmentChange {
+pub(in crate::api) struct EnvironmentChange {
     #[schema(schema_with = values::environment_state)]
     state: String,
 }

@@ -1,7 +1,9 @@
 //! Schemas of fields that have one of a few values, and of numbers that are never negative.
 
 use serde_json::Value;
-use utoipa::openapi::schema::{Object, ObjectBuilder, SchemaType, Type};
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{Object, ObjectBuilder, Schema, SchemaType, Type};
+use utoipa::{PartialSchema, ToSchema};
 
 use gateway_environments::request::Met;
 use gateway_types::token::TokenKind;
@@ -119,3 +121,25 @@ pub(in crate::api) fn seconds() -> Object {
 pub(in crate::api) fn seconds_or_null() -> Object {
     ObjectBuilder::new().schema_type(SchemaType::from_iter([Type::Integer, Type::Null])).minimum(Some(0)).build()
 }
+
+/// Name of an environment's state, in a query.
+pub(super) struct StateName;
+
+impl PartialSchema for StateName {
+    fn schema() -> RefOr<Schema> {
+        environment_state().into()
+    }
+}
+
+impl ToSchema for StateName {}
+
+/// Extent of a stream of an environment's events, in a query.
+pub(super) struct Extent;
+
+impl PartialSchema for Extent {
+    fn schema() -> RefOr<Schema> {
+        one_of(["everything", "removal"]).schema_type(Type::String).into()
+    }
+}
+
+impl ToSchema for Extent {}

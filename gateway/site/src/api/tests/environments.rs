@@ -68,7 +68,7 @@ fn job() -> Caller {
     nobody().vouched(Some(Vouched::Job(Arc::new(ProvenJob { facts, expires_at: UnixSeconds::new(i64::MAX) }))))
 }
 
-fn operator() -> Caller {
+pub(super) fn operator() -> Caller {
     let principal = Principal { user: OPERATOR.parse().unwrap(), groups: Arc::default(), via: Via::ApiToken };
     let shape = shape(Source::Unstated, Purpose::Change);
     Caller::new(Some(principal), Offered::Token([1; 32]), ("", shape), [192, 0, 2, 1].into(), "trace")

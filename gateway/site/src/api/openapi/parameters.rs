@@ -1,0 +1,108 @@
+//! Parameters of paths and queries. No value of these types is made: handlers read
+//! paths with parsers of the domain, and queries strictly.
+#![expect(dead_code, reason = "the types are described, and have no values")]
+
+use utoipa::IntoParams;
+
+use super::values::{Extent, StateName};
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(in crate::api) struct WorkspacePath {
+    /// Name of the workspace.
+    #[param(pattern = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
+    name: String,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(in crate::api) struct AgentPath {
+    /// Name of the cluster's agent.
+    name: String,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(in crate::api) struct TemplatePath {
+    /// Name of the cluster's agent.
+    name: String,
+    /// Name of the template.
+    #[param(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+    template: String,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(in crate::api) struct EnvironmentPath {
+    /// The environment's number.
+    id: String,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(in crate::api) struct ProjectPath {
+    /// The project's number.
+    id: String,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(in crate::api) struct TokenPath {
+    /// Id of the token.
+    #[param(pattern = "^t-[1-9][0-9]*$")]
+    id: String,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(in crate::api) struct SessionPath {
+    /// Id of the session; not its cookie.
+    #[param(pattern = "^s-[A-Za-z0-9_-]{16}$")]
+    id: String,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(in crate::api) struct PageQuery {
+    /// Items of a page.
+    #[param(required = false, minimum = 1, maximum = 200, default = 50)]
+    limit: u32,
+    /// What `next_cursor` of the page before said.
+    #[param(required = false)]
+    cursor: String,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(in crate::api) struct EnvironmentFilters {
+    /// Only of this agent.
+    #[param(required = false)]
+    agent: String,
+    /// Only of this project.
+    #[param(required = false)]
+    project_id: u64,
+    /// Only of this name.
+    #[param(required = false)]
+    name: String,
+    /// Only in this state.
+    #[param(required = false, inline)]
+    state: StateName,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(in crate::api) struct ForgetQuery {
+    /// Only forget the environment, without asking its cluster: for one whose agent never comes back. The answer and the
+    /// audit log say what may be left.
+    #[param(required = false, default = false)]
+    forget: bool,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(in crate::api) struct OfQuery {
+    /// `removal` ends with the removal that is due, whatever else is under way; `everything`, which counts where nothing
+    /// is said, once nothing is.
+    #[param(required = false, inline)]
+    of: Extent,
+}
