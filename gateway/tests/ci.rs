@@ -310,6 +310,8 @@ async fn job_that_dies_is_replaced_and_the_reason_says_why() {
     let mut world = World::start().await;
     world.done("create app --executor ci --agent local --tag large").await;
     let folder = world.up(1).await;
+    // The agent's session shows before the driver's next visit counts and stores that the run is up.
+    world.until_run(|run| run.up_at.is_some()).await;
     // With the job goes its agent.
     world.agent.shutdown().await;
     end(&folder, 7);
