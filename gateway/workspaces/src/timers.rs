@@ -2,7 +2,7 @@
 //! after their stopped hours or at their greatest age. Within seconds, and not at the next full round.
 //!
 //! Deadlines are computed from the stored state, by [`Lifecycle::next_due`](gateway_types::Lifecycle::next_due). The
-//! schedule in memory only says when to check, so a restart loses nothing and a change that was missed costs one check.
+//! queue in memory only says when to check, so a restart loses nothing and a change that was missed costs one check.
 
 pub mod deadlines;
 
@@ -15,10 +15,10 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use self::deadlines::Deadlines;
 use crate::changes::{Change, Changes, Heard, Listener};
 use gateway_store::{ClusterId, ConfigVersion, Managed, Runs, Store, StoreError, WorkspaceId};
 use gateway_types::{ProviderName, TimeLimits, UnixSeconds};
+use work_queue::{Requeue, WorkQueue};
 use workspace_spec::cluster_config::ClusterConfig;
 
 /// Interval at which due workspaces are looked for: checks the next deadline, and nothing else while that is in the
@@ -28,6 +28,9 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval at which everything is read anew: changes by other replicas are not notified here. Far below the shortest
 /// time limit.
 const READ_INTERVAL: Duration = Duration::from_secs(10 * 60);
+
+/// Workspaces that are reconciled at a time: little is ever due, and the store is not asked for more at once.
+const IN_FLIGHT_MAX: usize = 1;
 
 /// Workspaces that are read at a time.
 const PAGE: u32 = 500;
@@ -43,14 +46,14 @@ pub struct Timers {
     store: Store,
     changes: Changes,
     clock: Clock,
-    deadlines: Deadlines<WorkspaceId>,
+    queue: WorkQueue<WorkspaceId, UnixSeconds>,
     limits: HashMap<(ClusterId, ConfigVersion), TimeLimits>,
     providers: HashMap<ProviderName, TimeLimits>,
 }
 
 impl fmt::Debug for Timers {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Timers").field("deadlines", &self.deadlines).finish_non_exhaustive()
+        formatter.debug_struct("Timers").field("queue", &self.queue).finish_non_exhaustive()
     }
 }
 
@@ -58,14 +61,7 @@ impl Timers {
     /// Creates the timers. Changes are published on `changes`.
     #[must_use]
     pub fn new(store: Store, changes: Changes, clock: Clock) -> Self {
-        Self {
-            store,
-            changes,
-            clock,
-            deadlines: Deadlines::default(),
-            limits: HashMap::new(),
-            providers: HashMap::new(),
-        }
+        Self { store, changes, clock, queue: WorkQueue::default(), limits: HashMap::new(), providers: HashMap::new() }
     }
 
     /// Adds the time limits of workspaces in CI systems.
@@ -94,8 +90,8 @@ impl Timers {
                 heard = hear(&mut listener) => Some(heard),
             };
             match heard {
-                // Visited at the next due time: no change is older than the known state.
-                Some(Some(workspace)) => self.deadlines.put(workspace, (self.clock)()),
+                // Checked now, and from then on at its next deadline: no change is older than the known state.
+                Some(Some(workspace)) => self.queue.add(workspace, (self.clock)()),
                 Some(None) => is_read = false,
                 None => {}
             }
@@ -110,11 +106,17 @@ impl Timers {
             self.read_all().await?;
             *is_read = true;
         }
-        while let Some(workspace) = self.deadlines.due((self.clock)()) {
-            let Err(error) = self.visit(workspace).await else { continue };
+        while let Some(workspace) = self.queue.start((self.clock)(), IN_FLIGHT_MAX) {
+            let error = match self.reconcile(workspace).await {
+                Ok(requeue) => {
+                    self.queue.finish(workspace, requeue);
+                    continue;
+                }
+                Err(error) => error,
+            };
             let is_of_one_row = matches!(error, StoreError::Corrupt { .. });
             let pause = if is_of_one_row { READ_INTERVAL } else { LOOK_INTERVAL };
-            self.deadlines.put(workspace, (self.clock)().later(pause));
+            self.queue.finish(workspace, Requeue::At((self.clock)().later(pause)));
             if !is_of_one_row {
                 return Err(error);
             }
@@ -123,7 +125,7 @@ impl Timers {
         Ok(())
     }
 
-    /// Schedules a visit to every workspace that is not over.
+    /// Adds every workspace that is not over.
     async fn read_all(&mut self) -> Result<(), StoreError> {
         let (now, mut after) = ((self.clock)(), None);
         loop {
@@ -131,27 +133,23 @@ impl Timers {
             let Some(last) = page.last() else { return Ok(()) };
             after = Some(*last);
             for workspace in page {
-                self.deadlines.put(workspace, now);
+                self.queue.add(workspace, now);
             }
         }
     }
 
-    /// Carries out what is due for a workspace, if anything is.
-    async fn visit(&mut self, workspace: WorkspaceId) -> Result<(), StoreError> {
+    /// Carries out what is due for a workspace, if anything is. Returns its next deadline.
+    async fn reconcile(&mut self, workspace: WorkspaceId) -> Result<Requeue<UnixSeconds>, StoreError> {
         loop {
             let Some(managed) = self.store.managed_by_id(workspace).await? else {
-                self.deadlines.remove(workspace);
-                return Ok(());
+                return Ok(Requeue::AwaitAdd);
             };
             let limits = self.limits_of(&managed).await?;
             let (life, now) = (&managed.lifecycle, (self.clock)());
             let due = life.due(managed.workspace.created_at, &limits, now);
             let Some(next) = due.and_then(|desired| life.request(desired, now).ok()) else {
-                match life.next_due(managed.workspace.created_at, &limits) {
-                    Some((at, _)) => self.deadlines.put(workspace, at),
-                    None => self.deadlines.remove(workspace),
-                }
-                return Ok(());
+                let deadline = life.next_due(managed.workspace.created_at, &limits);
+                return Ok(deadline.map_or(Requeue::AwaitAdd, |(at, _)| Requeue::At(at)));
             };
             if self.store.swap_lifecycle(workspace, life.revision, &next).await? {
                 info!(workspace = %managed.workspace.name, desired = %next.desired, "its time is up");
