@@ -7,7 +7,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -15,7 +14,6 @@ use tracing::warn;
 use self::books::Books;
 use super::plan::Pace;
 use super::settings::Systems;
-use super::visit::Visit;
 use gateway_agents::registry::Registry;
 use gateway_net::telemetry::Metrics;
 use gateway_store::{Store, StoreError};
@@ -69,7 +67,7 @@ impl Driver {
 
     /// Runs until `stop`, and then until all visits under way have ended.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
-        let (mut books, mut visits, mut read_at) = (Books::default(), JoinSet::<Visit>::new(), None);
+        let (mut books, mut read_at) = (Books::default(), None);
         let mut listener = self.changes.listen();
         let mut ticks = tokio::time::interval(LOOK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -80,33 +78,26 @@ impl Driver {
                 told = listen(&mut listener) => match told {
                     // Workspaces on clusters have drivers of their own.
                     Some(Change { cluster: Some(_), .. }) => {}
-                    Some(Change { workspace, cluster: None }) => books.put(workspace, (self.clock)()),
+                    Some(Change { workspace, cluster: None }) => books.add(workspace, (self.clock)()),
                     None => read_at = None,
                 },
-                Some(ended) = visits.join_next_with_id() => {
-                    if let Some((workspace, why)) = books.ended(ended, (self.clock)()) {
+                Some(completion) = books.runner.next() => {
+                    if let Some((workspace, why)) = books.settle(completion, (self.clock)()) {
                         warn!(%workspace, why, "a workspace in a CI system cannot be looked after");
                     }
                 }
             }
-            self.begin(&mut books, &mut visits);
+            books.start((self.clock)(), VISITS_MAX, |id, heard| {
+                let driver = self.clone();
+                async move { driver.visit(id, heard).await }
+            });
         }
-        while visits.join_next().await.is_some() {}
-    }
-
-    /// Starts visits to workspaces that are due.
-    fn begin(self: &Arc<Self>, books: &mut Books, visits: &mut JoinSet<Visit>) {
-        while visits.len() < VISITS_MAX {
-            let Some((id, heard)) = books.next((self.clock)()) else { return };
-            let driver = self.clone();
-            let task = visits.spawn(async move { driver.visit(id, heard).await });
-            books.begun(task.id(), id);
-        }
+        books.runner.drain().await;
     }
 
     /// Finds changes that are not notified.
     async fn look(&self, books: &mut Books, read_at: &mut Option<Instant>) {
-        books.put_changed(|name| self.is_up(name), (self.clock)());
+        books.add_changed(|name| self.is_up(name), (self.clock)());
         if read_at.is_some_and(|read_at| read_at.elapsed() < READ_INTERVAL) {
             return;
         }

@@ -30,7 +30,6 @@ const STOP_WORDS: &str = "the workspace is stopped: this job may end";
 /// A visit that has ended.
 #[derive(Debug)]
 pub(super) struct Visit {
-    pub(super) id: WorkspaceId,
     pub(super) heard: Heard,
     pub(super) outcome: Outcome,
 }
@@ -102,7 +101,7 @@ impl Driver {
                 (Ok(Some(Next::Again)), Some(_)) => {}
             }
         };
-        Visit { id, heard, outcome }
+        Visit { heard, outcome }
     }
 
     /// Decides the next step and takes it. `None` for a workspace that is not to be visited again.

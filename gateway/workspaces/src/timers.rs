@@ -4,8 +4,6 @@
 //! Deadlines are computed from the stored state, by [`Lifecycle::next_due`](gateway_types::Lifecycle::next_due). The
 //! queue in memory only says when to check, so a restart loses nothing and a change that was missed costs one check.
 
-pub mod deadlines;
-
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;

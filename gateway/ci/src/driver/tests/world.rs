@@ -9,6 +9,7 @@ use std::task::Poll;
 
 use futures_util::FutureExt;
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 
 use crate::driver::Driver;
 use crate::plan::{Heard, Pace};
