@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
-use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
+use work_queue::{Completion, Requeue, Runner};
 
 use super::arrivals::Arrivals;
 use super::plan::REMOVE_PAUSE_MAX;
@@ -74,18 +74,12 @@ impl Wakes {
     }
 }
 
-/// Time of the next visit, and whether it ends a pause.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Due {
-    at: Instant,
-    is_urgent: bool,
-}
-
-/// Visits under way, and due times of the next ones.
+/// Visits under way and due, and what is known of the environments that wait for one.
 #[derive(Debug, Default)]
 struct Books {
-    due: BTreeMap<EnvironmentId, Due>,
-    under_way: HashMap<EnvironmentId, Id>,
+    runner: Runner<EnvironmentId, Instant, Visit>,
+    /// Environments that wait, and whose next visit ends a pause.
+    urgent: BTreeSet<EnvironmentId>,
     /// Clusters of the environments, for those that were visited.
     clusters: HashMap<EnvironmentId, ClusterId>,
     arrivals: Arrivals,
@@ -94,55 +88,52 @@ struct Books {
 }
 
 impl Books {
-    fn put(&mut self, id: EnvironmentId, at: Instant, is_urgent: bool) {
-        let due = self.due.entry(id).or_insert(Due { at, is_urgent });
-        *due = Due { at: due.at.min(at), is_urgent: due.is_urgent || is_urgent };
+    fn add(&mut self, id: EnvironmentId, at: Instant, is_urgent: bool) {
+        self.runner.queue.add(id, at);
+        if is_urgent {
+            self.urgent.insert(id);
+        }
     }
 
     /// Makes all environments of a cluster due whose agent connected. Those under way are visited once more, because
     /// they may be calling another agent. One that was never visited is taken for the cluster's.
     fn came(&mut self, cluster: ClusterId, now: Instant) {
-        let all: BTreeSet<EnvironmentId> = self.due.keys().chain(self.under_way.keys()).copied().collect();
-        let is_its = |id: &EnvironmentId| self.clusters.get(id).is_none_or(|of| *of == cluster);
-        let waiting: Vec<EnvironmentId> = all.into_iter().filter(is_its).collect();
-        waiting.into_iter().for_each(|id| self.put(id, now, true));
+        let is_its = |id: &&EnvironmentId| self.clusters.get(*id).is_none_or(|of| *of == cluster);
+        let waiting: BTreeSet<EnvironmentId> = self.runner.queue.keys().filter(is_its).copied().collect();
+        waiting.into_iter().for_each(|id| self.add(id, now, true));
     }
 
-    /// Takes out the environments to visit now, longest overdue first.
-    fn begin(&mut self, room: usize, now: Instant) -> Vec<(EnvironmentId, bool)> {
-        let is_free = |id: &EnvironmentId| !self.under_way.contains_key(id);
-        let due = self.due.iter().filter(|(id, due)| due.at <= now && is_free(id));
-        let mut due: Vec<(EnvironmentId, Due)> = due.map(|(id, due)| (*id, *due)).collect();
-        due.sort_by_key(|(_, due)| due.at);
-        due.truncate(room);
-        for (id, _) in &due {
-            self.due.remove(id);
-        }
-        due.into_iter().map(|(id, due)| (id, due.is_urgent)).collect()
+    /// Starts visits to environments that are due, as many more as there is room for, longest overdue first.
+    fn start<F>(&mut self, now: Instant, room: usize, mut visit: impl FnMut(EnvironmentId, bool) -> F)
+    where
+        F: Future<Output = Visit> + Send + 'static,
+    {
+        let in_flight_max = self.runner.queue.in_flight().saturating_add(room);
+        let urgent = &mut self.urgent;
+        self.runner.start(now, in_flight_max, |id| visit(id, urgent.remove(&id)));
     }
 
-    /// Notes that a visit ended. After a panic, the environment is visited again, as after a start.
-    fn close(&mut self, ended: Result<(Id, Ended), tokio::task::JoinError>, now: (Instant, UnixSeconds)) {
-        let (id, visit) = match ended {
-            Ok((_, ended)) => ended,
+    /// Settles a visit that has ended. After a panic, the environment is visited again, as after a start.
+    fn settle(&mut self, completion: Completion<EnvironmentId, Visit>, now: (Instant, UnixSeconds)) {
+        let Completion { key: id, result } = completion;
+        let queue = &mut self.runner.queue;
+        let Visit { cluster, then } = match result {
+            Ok(visit) => visit,
             Err(error) => {
                 warn!(%error, "a look at an environment ended badly");
-                let task = error.id();
-                let found = self.under_way.iter().find(|(_, running)| **running == task).map(|(id, _)| *id);
-                if let Some(id) = found {
-                    self.under_way.remove(&id);
-                    self.put(id, now.0 + READ_INTERVAL, false);
-                }
+                queue.finish(id, Requeue::At(now.0 + READ_INTERVAL));
                 return;
             }
         };
-        self.under_way.remove(&id);
-        match visit.then {
-            Then::At(at) => self.put(id, instant_of(at, now), false),
-            Then::Queue(at, is_urgent) => self.put(id, instant_of(at, now), is_urgent),
-            Then::Rest => {}
+        let requeue = match then {
+            Then::At(at) | Then::Queue(at, _) => Requeue::At(instant_of(at, now)),
+            Then::Rest => Requeue::AwaitAdd,
+        };
+        queue.finish(id, requeue);
+        if matches!(then, Then::Queue(_, true)) {
+            self.urgent.insert(id);
         }
-        match visit.cluster.filter(|_| self.due.contains_key(&id)) {
+        match cluster.filter(|_| queue.contains(&id)) {
             Some(cluster) => self.clusters.insert(id, cluster),
             None => self.clusters.remove(&id),
         };
@@ -154,8 +145,6 @@ fn instant_of(at: UnixSeconds, (now, wall): (Instant, UnixSeconds)) -> Instant {
     let seconds = u64::try_from(at.get().saturating_sub(wall.get())).unwrap_or_default();
     now + Duration::from_secs(seconds.min(REMOVE_PAUSE_MAX))
 }
-
-type Ended = (EnvironmentId, Visit);
 
 /// Inputs of the driver's loop.
 pub(super) struct Outside {
@@ -174,7 +163,7 @@ pub(super) struct Outside {
 impl Inner {
     /// Runs until no new visits are to be begun, and then until those under way have ended.
     pub(super) async fn run(self: Arc<Self>, mut outside: Outside) {
-        let (mut books, mut visits) = (Books::default(), JoinSet::<Ended>::new());
+        let mut books = Books::default();
         let mut ticks = tokio::time::interval(LOOK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.arrived(&mut books, &outside.registry);
@@ -185,25 +174,24 @@ impl Inner {
                 _ = ticks.tick() => self.tick(&mut books).await,
                 woken = self.wakes.woken() => {
                     let now = Instant::now();
-                    woken.into_iter().for_each(|(id, is_urgent)| books.put(id, now, is_urgent));
+                    woken.into_iter().for_each(|(id, is_urgent)| books.add(id, now, is_urgent));
                 }
                 Ok(()) = outside.arrivals.changed() => self.arrived(&mut books, &outside.registry),
                 Ok(()) = outside.configs.changed() => self.read_access().await,
-                Some(ended) = visits.join_next_with_id() => books.close(ended, (Instant::now(), self.now())),
+                Some(completion) = books.runner.next() => books.settle(completion, (Instant::now(), self.now())),
             }
-            self.begin(&mut books, &mut visits, &outside);
-            self.metrics.environments_due(books.due.len() + books.under_way.len());
+            self.start(&mut books, &outside);
+            self.metrics.environments_due(books.runner.queue.waiting() + books.runner.queue.in_flight());
         }
-        while visits.join_next().await.is_some() {}
+        books.runner.drain().await;
     }
 
-    fn begin(self: &Arc<Self>, books: &mut Books, visits: &mut JoinSet<Ended>, outside: &Outside) {
-        let room = room(visits.len(), self.seats.lock().taken());
-        for (id, is_urgent) in books.begin(room, Instant::now()) {
+    fn start(self: &Arc<Self>, books: &mut Books, outside: &Outside) {
+        let room = room(books.runner.queue.in_flight(), self.seats.lock().taken());
+        books.start(Instant::now(), room, |id, is_urgent| {
             let (inner, draining, stop) = (self.clone(), outside.draining.clone(), outside.stop.clone());
-            let task = visits.spawn(async move { (id, inner.visit(id, is_urgent, (&draining, &stop)).await) });
-            books.under_way.insert(id, task.id());
-        }
+            async move { inner.visit(id, is_urgent, (&draining, &stop)).await }
+        });
     }
 
     /// Ends the pauses of environments whose agents connected.
@@ -228,8 +216,8 @@ impl Inner {
         match self.store.environments_due().await {
             Ok(due) => {
                 for id in due {
-                    if !books.due.contains_key(&id) && !books.under_way.contains_key(&id) {
-                        books.put(id, now, false);
+                    if !books.runner.queue.contains(&id) {
+                        books.add(id, now, false);
                     }
                 }
             }

@@ -12,57 +12,80 @@ fn at(seconds: i64) -> UnixSeconds {
     UnixSeconds::new(seconds)
 }
 
-/// Has environments looked at and pause until `until`, each of the cluster that it is given with.
-async fn pausing(books: &mut Books, all: &[(u64, u64)], until: i64, now: (Instant, UnixSeconds)) {
+/// Looks at environments, which pause until `until` from then on, each of the cluster that it is given with.
+fn pausing(books: &mut Books, all: &[(u64, u64)], until: i64, now: (Instant, UnixSeconds)) {
     for (number, of) in all {
-        let visit = Visit { cluster: Some(cluster(*of)), then: Then::At(at(until)) };
-        let mut visits = JoinSet::new();
-        let id = environment(*number);
-        visits.spawn(async move { (id, visit) });
-        let ended = visits.join_next_with_id().await.unwrap();
-        books.close(ended, now);
+        books.add(environment(*number), now.0, false);
+        assert_eq!(begin(books, 9, now.0), [(environment(*number), false)]);
+        end(books, *number, Visit { cluster: Some(cluster(*of)), then: Then::At(at(until)) }, now);
     }
+}
+
+/// Begins to look at environments for which there is room.
+fn begin(books: &mut Books, room: usize, now: Instant) -> Vec<(EnvironmentId, bool)> {
+    let mut begun = Vec::new();
+    books.start(now, room, |id, is_urgent| {
+        begun.push((id, is_urgent));
+        std::future::pending()
+    });
+    begun
+}
+
+fn end(books: &mut Books, number: u64, visit: Visit, now: (Instant, UnixSeconds)) {
+    books.settle(Completion { key: environment(number), result: Ok(visit) }, now);
 }
 
 #[tokio::test]
 async fn agent_that_comes_ends_the_pauses_of_its_own_cluster_alone_and_of_what_is_under_way() {
     let (mut books, now) = (Books::default(), Instant::now());
-    pausing(&mut books, &[(1, 1), (2, 2), (3, 1)], 400, (now, at(100))).await;
-    assert_eq!(books.begin(9, now), []);
+    pausing(&mut books, &[(1, 1), (2, 2), (3, 1)], 400, (now, at(100)));
+    assert_eq!(begin(&mut books, 9, now), []);
     books.came(cluster(1), now);
-    assert_eq!(books.begin(9, now), [(environment(1), true), (environment(3), true)]);
+    assert_eq!(begin(&mut books, 9, now), [(environment(1), true), (environment(3), true)]);
     // One is under way as the agent comes: it may have asked the one before.
-    let mut visits: JoinSet<Ended> = JoinSet::new();
-    let visit = Visit { cluster: Some(cluster(2)), then: Then::At(at(130)) };
-    let id = visits.spawn(async move { (environment(2), visit) }).id();
-    books.due.remove(&environment(2));
-    books.under_way.insert(environment(2), id);
+    books.add(environment(2), now, false);
+    assert_eq!(begin(&mut books, 9, now), [(environment(2), false)]);
     books.came(cluster(2), now);
-    assert_eq!(books.begin(9, now), [], "one visit at a time");
-    books.close(visits.join_next_with_id().await.unwrap(), (now, at(100)));
-    assert_eq!(books.begin(9, now), [(environment(2), true)]);
+    assert_eq!(begin(&mut books, 9, now), [], "one visit at a time");
+    end(&mut books, 2, Visit { cluster: Some(cluster(2)), then: Then::At(at(130)) }, (now, at(100)));
+    assert_eq!(begin(&mut books, 9, now), [(environment(2), true)]);
 }
 
 #[tokio::test]
 async fn clock_that_steps_back_delays_nothing_by_more_than_the_longest_pause() {
     let (mut books, now) = (Books::default(), Instant::now());
-    pausing(&mut books, &[(1, 1)], 1_000_000, (now, at(100))).await;
-    assert_eq!(books.begin(9, now + Duration::from_secs(599)), []);
-    assert_eq!(books.begin(9, now + Duration::from_secs(600)), [(environment(1), false)]);
+    pausing(&mut books, &[(1, 1)], 1_000_000, (now, at(100)));
+    assert_eq!(begin(&mut books, 9, now + Duration::from_secs(599)), []);
+    assert_eq!(begin(&mut books, 9, now + Duration::from_secs(600)), [(environment(1), false)]);
     // Nor does it matter to what is written down already, in which direction ever.
-    pausing(&mut books, &[(2, 1)], 130, (now, at(100))).await;
-    assert_eq!(books.begin(9, now + Duration::from_secs(29)), []);
-    assert_eq!(books.begin(9, now + Duration::from_secs(30)), [(environment(2), false)]);
+    pausing(&mut books, &[(2, 1)], 130, (now, at(100)));
+    assert_eq!(begin(&mut books, 9, now + Duration::from_secs(29)), []);
+    assert_eq!(begin(&mut books, 9, now + Duration::from_secs(30)), [(environment(2), false)]);
 }
 
 #[tokio::test]
 async fn room_is_for_those_that_wait_longest() {
     let (mut books, now) = (Books::default(), Instant::now());
-    pausing(&mut books, &[(1, 1), (2, 1)], 130, (now, at(100))).await;
-    pausing(&mut books, &[(3, 1)], 110, (now, at(100))).await;
+    pausing(&mut books, &[(1, 1), (2, 1)], 130, (now, at(100)));
+    pausing(&mut books, &[(3, 1)], 110, (now, at(100)));
     let later = now + Duration::from_secs(60);
-    assert_eq!(books.begin(1, later), [(environment(3), false)]);
-    assert_eq!(books.begin(9, later), [(environment(1), false), (environment(2), false)]);
+    assert_eq!(begin(&mut books, 1, later), [(environment(3), false)]);
+    assert_eq!(begin(&mut books, 9, later), [(environment(1), false), (environment(2), false)]);
+}
+
+#[tokio::test]
+async fn look_that_panics_is_repeated_after_a_while_and_one_that_waits_for_its_turn_stays_urgent() {
+    let (mut books, now) = (Books::default(), Instant::now());
+    books.add(environment(1), now, true);
+    books.start(now, 9, |_, _| async { panic!("a mistake") });
+    let completion = books.runner.next().await.unwrap();
+    books.settle(completion, (now, at(100)));
+    assert_eq!(begin(&mut books, 9, now + READ_INTERVAL / 2), []);
+    assert_eq!(begin(&mut books, 9, now + READ_INTERVAL), [(environment(1), false)], "as after a start");
+    end(&mut books, 1, Visit { cluster: None, then: Then::Queue(at(160), true) }, (now, at(100)));
+    assert_eq!(begin(&mut books, 9, now + Duration::from_secs(60)), [(environment(1), true)]);
+    end(&mut books, 1, Visit { cluster: None, then: Then::Rest }, (now, at(160)));
+    assert!(books.urgent.is_empty() && books.runner.queue.keys().next().is_none());
 }
 
 #[test]
