@@ -1,6 +1,5 @@
 //! The conversation with a gateway over one channel: terms, then intents down and reports up, until the channel ends.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +7,7 @@ use bytes::{Buf as _, Bytes};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadHalf, WriteHalf};
-use tokio::sync::{Notify, Semaphore, mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -17,16 +16,18 @@ use tunnel_proto::reconcile::{
     Begin, Decoder, FailureKind, FromCluster, Intent, MessageError, SecretRef, Terms, ToCluster,
 };
 use tunnel_proto::state::{ActualState, DesiredState};
+use work_queue::{Completion, until};
 
 use crate::api::Api;
 use crate::books::{Attempted, Books};
 use crate::config::{self, Scope};
+use crate::controller::Controller;
 use crate::observe;
 use crate::orphans;
 use crate::pass::Shell;
 use crate::resources::Resources;
 use crate::terminate::check_namespace;
-use crate::worker::{self, PASSES_MAX, Slot};
+use crate::worker::{PassEnd, Slot};
 use crate::{End, Options};
 
 /// Most bytes that are read at once.
@@ -56,7 +57,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// Makes the state of a conversation whose channel carried reports up to a number.
-    fn after(last_number: u64) -> Self {
+    pub(crate) fn after(last_number: u64) -> Self {
         let books = Mutex::new(Books::after(last_number));
         Self { books, news: Notify::new(), movements: watch::Sender::default(), started: Instant::now() }
     }
@@ -222,10 +223,8 @@ struct Conversation {
     terms: Terms,
     shared: Arc<Shared>,
     shell: Arc<Shell>,
-    slots: BTreeMap<String, Arc<Slot>>,
-    workers: JoinSet<()>,
+    controller: Controller,
     watches: JoinSet<()>,
-    permits: Arc<Semaphore>,
     closing: CancellationToken,
     changes: (mpsc::Sender<SecretRef>, mpsc::Receiver<SecretRef>),
     watched: Watched,
@@ -247,12 +246,10 @@ impl Conversation {
         });
         Self {
             terms,
+            controller: Controller::new(shell.clone(), shared.clone()),
             shared,
             shell,
-            slots: BTreeMap::new(),
-            workers: JoinSet::new(),
             watches: JoinSet::new(),
-            permits: Arc::new(Semaphore::new(PASSES_MAX)),
             closing: CancellationToken::new(),
             changes: mpsc::channel(CHANGES_MAX),
             watched: Watched::Nothing,
@@ -269,12 +266,16 @@ impl Conversation {
         let shared = self.shared.clone();
         let mut writing = std::pin::pin!(speak(&shared, outgoing));
         loop {
+            self.controller.start();
+            let due = self.controller.next_due();
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return Next::End(End::Stopped),
                 error = &mut writing => return Next::End(End::Broken(error)),
-                Some(joined) = self.workers.join_next() => self.joined(joined),
-                Some(secret) = self.changes.1.recv() => self.secret_changed(&secret),
+                Some(completion) = self.controller.runner.next() => self.pass_ended(completion),
+                Some(secret) = self.changes.1.recv() => self.controller.secret_changed(&secret),
+                Ok(()) = self.controller.movements.changed() => self.controller.moved(),
+                () = until(due) => {}
                 message = incoming.next() => match message {
                     Ok(Some(ToCluster::Terms(terms))) if terms == self.terms => {}
                     Ok(Some(ToCluster::Terms(terms))) => return Next::Terms(terms),
@@ -293,26 +294,20 @@ impl Conversation {
         self.closing.cancel();
         self.watches.shutdown().await;
         if !is_at_once {
-            let last = async { while self.workers.join_next().await.is_some() {} };
+            let last = self.controller.runner.drain();
             if tokio::time::timeout(LAST_REQUESTS, last).await.is_err() {
                 warn!("requests to the Kubernetes API took too long and were given up");
             }
         }
-        self.workers.shutdown().await;
+        self.controller.runner.abort().await;
     }
 
-    /// Handles the end of a worker: its workspace is over, or it panicked, and then the gateway is asked to send
-    /// everything again.
-    fn joined(&mut self, joined: Result<(), tokio::task::JoinError>) {
-        let Err(error) = joined else { return };
+    /// Handles the end of a pass. If it panicked, the gateway is asked to send everything again.
+    fn pass_ended(&mut self, completion: Completion<String, Option<PassEnd>>) {
+        let Err(error) = self.controller.settle(completion) else { return };
         error!(%error, "the work on a workspace broke off, asking for everything again");
-        self.slots.values().for_each(|slot| slot.close());
-        self.slots.clear();
+        self.controller.clear();
         self.shared.change(Books::want_full);
-    }
-
-    fn secret_changed(&self, secret: &SecretRef) {
-        self.slots.values().filter(|slot| slot.wants(secret)).for_each(|slot| slot.poke());
     }
 
     fn intend(&mut self, intent: Intent) {
@@ -334,15 +329,15 @@ impl Conversation {
         };
         match read {
             Ok(inventories) => {
-                let slot = self.slot(&name, &intent.namespace);
                 for secret in &intent.pull_secrets {
                     self.follow(secret);
                 }
-                slot.put(intent, inventories);
+                let (scope, closing) = (self.scope(&name, &intent.namespace), self.closing.child_token());
+                self.controller.add(&name, || Slot::new(scope, closing)).put(intent, inventories);
             }
             Err(message) => {
                 warn!(workspace = name, generation, message, "an intent cannot be carried out");
-                if let Some(slot) = self.slots.get(&name) {
+                if let Some(slot) = self.controller.get(&name) {
                     slot.put_nothing();
                 }
                 let failure = Some((FailureKind::Config, message));
@@ -366,18 +361,6 @@ impl Conversation {
         Scope { cluster, workspace: workspace.to_owned(), namespace: namespace.to_owned() }
     }
 
-    /// Finds the slot of a workspace, or starts its task.
-    fn slot(&mut self, name: &str, namespace: &str) -> Arc<Slot> {
-        if let Some(slot) = self.slots.get(name) {
-            return slot.clone();
-        }
-        let slot = Arc::new(Slot::new(self.scope(name, namespace), self.closing.child_token()));
-        let (shell, shared, permits) = (self.shell.clone(), self.shared.clone(), self.permits.clone());
-        self.workers.spawn(worker::work(slot.clone(), shell, shared, permits));
-        self.slots.insert(name.to_owned(), slot.clone());
-        slot
-    }
-
     fn follow(&mut self, secret: &SecretRef) {
         if self.shell.sources.add(secret) {
             let sources = self.shell.sources.clone();
@@ -387,9 +370,8 @@ impl Conversation {
     }
 
     fn forget(&mut self, name: &str) {
-        if let Some(slot) = self.slots.remove(name) {
+        if self.controller.remove(name) {
             info!(workspace = name, "the gateway knows that the workspace is over");
-            slot.close();
         }
         self.shared.change(|books| books.forget(name));
     }

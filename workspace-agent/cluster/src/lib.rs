@@ -13,6 +13,7 @@ mod api;
 mod apply;
 mod books;
 mod config;
+mod controller;
 mod conversation;
 mod delete;
 mod election;

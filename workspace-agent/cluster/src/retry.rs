@@ -3,16 +3,14 @@
 use std::time::Duration;
 
 use thiserror::Error;
+use work_queue::RetryDelays;
 
 /// Attempts at one request, the first included.
 pub(crate) const ATTEMPTS_MAX: u32 = 5;
 
-/// Ceiling of the first wait.
-const FIRST: Duration = Duration::from_millis(250);
-
-/// Ceiling of each wait, the server's own wish included: a server that wants a longer one is asked again by the next
-/// pass.
-const WAIT_MAX: Duration = Duration::from_secs(8);
+/// Waits between attempts. The server's own wish has the same ceiling: a server that wants a longer wait is asked again by
+/// the next pass.
+const WAITS: RetryDelays = RetryDelays { first: Duration::from_millis(250), max: Duration::from_secs(8) };
 
 /// Reason why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -74,14 +72,8 @@ pub(crate) fn wait(error: &ApiError, attempts: u32, roll: f64) -> Option<Duratio
     if attempts >= ATTEMPTS_MAX {
         return None;
     }
-    let jittered = jitter(FIRST, WAIT_MAX, attempts, roll);
-    Some(after.map_or(jittered, |after| after.min(WAIT_MAX) + jittered))
-}
-
-/// Returns a wait that doubles with each failure up to a ceiling, spread over the whole of it (full jitter).
-pub(crate) fn jitter(first: Duration, max: Duration, failures: u32, roll: f64) -> Duration {
-    let doublings = failures.saturating_sub(1).min(20);
-    first.saturating_mul(1 << doublings).min(max).mul_f64(roll.clamp(0.0, 1.0))
+    let jittered = WAITS.after(attempts, roll);
+    Some(after.map_or(jittered, |after| after.min(WAITS.max) + jittered))
 }
 
 #[cfg(test)]
@@ -114,8 +106,8 @@ mod tests {
             let after = after.map(Duration::from_secs);
             let error = ApiError::of(429, "slow down".into(), after);
             let wait = wait(&error, attempts, roll).expect("again");
-            prop_assert!(wait <= WAIT_MAX * 2);
-            prop_assert!(wait >= after.unwrap_or_default().min(WAIT_MAX));
+            prop_assert!(wait <= WAITS.max * 2);
+            prop_assert!(wait >= after.unwrap_or_default().min(WAITS.max));
         }
     }
 }

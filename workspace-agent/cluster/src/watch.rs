@@ -11,12 +11,10 @@ use kube::runtime::watcher::{self, Event, watcher};
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
+use work_queue::RetryDelays;
 
-use crate::retry::jitter;
-
-/// Ceilings of the first wait after a failure, and of each.
-const FIRST: Duration = Duration::from_secs(1);
-const WAIT_MAX: Duration = Duration::from_secs(30);
+/// Waits after failures.
+const WAITS: RetryDelays = RetryDelays { first: Duration::from_secs(1), max: Duration::from_secs(30) };
 
 /// Time after which a failure counts as a first one again: a watch to which nothing happens says nothing while it
 /// works.
@@ -25,7 +23,7 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(120);
 /// Time after which a failure that lasts is logged again.
 const TOLD_PERIOD: Duration = Duration::from_secs(60 * 60);
 
-const _: () = assert!(WAIT_MAX.as_secs() < FORGOTTEN_AFTER.as_secs());
+const _: () = assert!(WAITS.max.as_secs() < FORGOTTEN_AFTER.as_secs());
 
 /// Watch on objects of one kind. Never ends.
 pub(crate) struct Watch<K> {
@@ -103,7 +101,7 @@ impl Failures {
             self.told = Some(now);
         }
         // At least half of it: a request that is refused at once would be sent again at once.
-        (jitter(FIRST, WAIT_MAX, self.count, 0.5 + roll / 2.0), is_news)
+        (WAITS.after(self.count, 0.5 + roll / 2.0), is_news)
     }
 
     /// Notes a success. Returns whether failures were logged.
@@ -146,7 +144,7 @@ mod tests {
         for mut events in [refused, broken_off] {
             events.push(Ok(Event::InitDone));
             let took = took(events).await;
-            assert!(took > WAIT_MAX / 2 * 15, "{took:?}");
+            assert!(took > WAITS.max / 2 * 15, "{took:?}");
         }
     }
 
@@ -158,7 +156,7 @@ mod tests {
                 events.extend([failed(), Ok(Event::Init), Ok(works.clone())]);
             }
             let took = took(events).await;
-            assert!(took <= FIRST * 20, "{took:?}");
+            assert!(took <= WAITS.first * 20, "{took:?}");
         }
     }
 
@@ -182,11 +180,11 @@ mod tests {
             let mut before = Duration::ZERO;
             for _ in 0..count {
                 let (wait, _) = failures.add(now, roll);
-                prop_assert!(wait >= before && wait <= WAIT_MAX);
+                prop_assert!(wait >= before && wait <= WAITS.max);
                 (before, now) = (wait, now + wait);
             }
             let (wait, _) = failures.add(now + Duration::from_secs(quiet), roll);
-            prop_assert!(wait <= FIRST && wait >= FIRST / 2);
+            prop_assert!(wait <= WAITS.first && wait >= WAITS.first / 2);
         }
     }
 }

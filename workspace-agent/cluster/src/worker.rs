@@ -1,14 +1,12 @@
-//! Task of one workspace: the newest intent wins, an attempt that is not wanted any more ends between two requests, and
-//! failed attempts are repeated.
+//! Work on one workspace: the newest intent wins, and an attempt that is not wanted any more ends between two requests.
+//! When there is another is the controller's to say.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, Semaphore, watch};
-use tokio::time::Instant;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 use tunnel_proto::reconcile::Intent;
@@ -18,23 +16,10 @@ use crate::books::Attempted;
 use crate::config::Scope;
 use crate::conversation::Shared;
 use crate::pass::{Done, Job, Shell};
-use crate::retry::jitter;
 
-/// Passes at once: as many as an API server serves without making its other clients wait.
-pub(crate) const PASSES_MAX: usize = 16;
-
-/// First and longest wait after an attempt that time may heal, and after one for which a person has to change
-/// something.
-const TEMPORARY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
-const PERMANENT: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
-
-/// Least and most time between two looks at objects that are being deleted.
-const LOOK: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
-
-/// Mailbox for the intents of a workspace's task.
+/// Intents of a workspace.
 pub(crate) struct Slot {
     inner: Mutex<Inner>,
-    news: Notify,
     /// Ends all work for the workspace.
     closing: CancellationToken,
 }
@@ -74,7 +59,7 @@ impl Slot {
         };
         let superseded = closing.child_token();
         let inner = Mutex::new(Inner { job, sent: Vec::new(), next_id: 0, superseded });
-        Self { inner, news: Notify::new(), closing }
+        Self { inner, closing }
     }
 
     /// Takes an intent, which counts: its generation is none that is over. `inventories` are those of its
@@ -101,8 +86,6 @@ impl Slot {
         if is_newer {
             self.supersede(&mut inner);
         }
-        drop(inner);
-        self.news.notify_one();
     }
 
     /// Stops the current work after an intent that cannot be carried out.
@@ -117,23 +100,14 @@ impl Slot {
         inner.superseded = self.closing.child_token();
     }
 
-    /// Has the task look again.
-    pub(crate) fn poke(&self) {
-        self.news.notify_one();
-    }
-
     /// Returns whether the workspace wants a pull secret.
     pub(crate) fn wants(&self, secret: &tunnel_proto::reconcile::SecretRef) -> bool {
         self.inner.lock().job.pull_secrets.contains(secret)
     }
 
-    /// Ends the task.
+    /// Ends all work for the workspace.
     pub(crate) fn close(&self) {
         self.closing.cancel();
-    }
-
-    fn workspace(&self) -> String {
-        self.inner.lock().job.scope.workspace.clone()
     }
 
     fn take(&self) -> Taken {
@@ -158,39 +132,63 @@ impl Slot {
     }
 }
 
-/// Works for one workspace until its slot is closed. A pass that has begun a request finishes it.
-pub(crate) async fn work(slot: Arc<Slot>, shell: Arc<Shell>, shared: Arc<Shared>, permits: Arc<Semaphore>) {
-    let (mut failures, mut looks) = (0, 0);
-    let mut again: Option<Instant> = None;
-    let mut movements = shared.movements();
-    let mut is_held = false;
-    loop {
-        tokio::select! {
-            biased;
-            () = slot.closing.cancelled() => return,
-            () = slot.news.notified() => {}
-            () = sleep_until(again) => {}
-            () = at_rest(&shared, &mut movements, &slot), if is_held => {}
-        }
-        let permit = tokio::select! {
-            biased;
-            () = slot.closing.cancelled() => return,
-            permit = permits.acquire() => permit,
+/// A pass that has ended.
+pub(crate) struct PassEnd {
+    /// The slot whose intents it was for.
+    pub(crate) slot: Arc<Slot>,
+    /// Tells whether Deployments or pods have changed since the pass took its intents.
+    pub(crate) movements: watch::Receiver<()>,
+    /// `None` if a newer intent ended the pass.
+    pub(crate) left: Option<Remainder>,
+}
+
+/// What a pass has left to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Remainder {
+    /// Objects have to be gone before the workload is applied.
+    pub(crate) is_held: bool,
+    pub(crate) again: Again,
+}
+
+/// Reason for another pass without a new intent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Again {
+    /// It failed, and time may heal that.
+    Temporary,
+    /// It failed, and a person has to change something.
+    Permanent,
+    /// Some deleted object is still there.
+    Look,
+    /// There is none.
+    No,
+}
+
+impl Remainder {
+    fn of(done: &Done) -> Self {
+        let again = match &done.failure {
+            Some(problem) if problem.is_temporary => Again::Temporary,
+            Some(_) => Again::Permanent,
+            None if done.is_waiting => Again::Look,
+            None => Again::No,
         };
-        // The newest intent, which may have come while others worked.
-        let taken = slot.take();
-        // Pods that move from here on may be those that this pass waits for.
-        movements.mark_unchanged();
-        let api = shell.api.until(taken.superseded.clone());
-        let done = shell.run(&taken.job, &api).await;
-        drop(permit);
-        again = None;
-        let Some(done) = done else { continue };
-        is_held = !done.waits.is_empty();
-        let wait = wait(&done, &mut failures, &mut looks, rand::random());
-        again = wait.map(|wait| Instant::now() + wait);
-        record(&slot, &shared, &taken, done);
+        Self { is_held: !done.waits.is_empty(), again }
     }
+}
+
+/// Does what there is to do for a workspace, by its newest intent. A pass that has begun a request finishes it.
+pub(crate) async fn reconcile(slot: Arc<Slot>, shell: Arc<Shell>, shared: Arc<Shared>) -> PassEnd {
+    // The newest intent, which may have come while others worked.
+    let taken = slot.take();
+    // Pods that move from here on may be those that this pass waits for.
+    let movements = shared.movements();
+    let api = shell.api.until(taken.superseded.clone());
+    let done = shell.run(&taken.job, &api).await;
+    let left = done.map(|done| {
+        let left = Remainder::of(&done);
+        record(&slot, &shared, &taken, done);
+        left
+    });
+    PassEnd { slot, movements, left }
 }
 
 fn record(slot: &Slot, shared: &Shared, taken: &Taken, done: Done) {
@@ -227,53 +225,11 @@ fn record(slot: &Slot, shared: &Shared, taken: &Taken, done: Done) {
     });
 }
 
-/// Returns the wait until the next look without being asked. `roll` is uniform in `0.0..1.0`.
-fn wait(done: &Done, failures: &mut u32, looks: &mut u32, roll: f64) -> Option<Duration> {
-    if let Some(problem) = &done.failure {
-        *failures = failures.saturating_add(1);
-        let (first, max) = if problem.is_temporary { TEMPORARY } else { PERMANENT };
-        // At least half of it: a failure that occurs again at once would be met by all tasks at once.
-        return Some(jitter(first, max, *failures, 0.5 + roll / 2.0));
-    }
-    *failures = 0;
-    if !done.is_waiting {
-        *looks = 0;
-        return None;
-    }
-    *looks = looks.saturating_add(1);
-    let (first, max) = LOOK;
-    Some(jitter(first, max, *looks, 0.5 + roll / 2.0))
-}
-
-/// Waits until nothing of the workspace runs any more, as far as is observed.
-///
-/// Cancel safety: safe.
-async fn at_rest(shared: &Shared, movements: &mut watch::Receiver<()>, slot: &Slot) {
-    let workspace = slot.workspace();
-    loop {
-        if movements.changed().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-        if shared.read(|books| books.view.is_at_rest(&workspace)) {
-            return;
-        }
-    }
-}
-
-async fn sleep_until(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time).await,
-        None => std::future::pending().await,
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use tunnel_proto::reconcile::FailureKind;
     use tunnel_proto::state::ActualState;
 
     use super::*;
-    use crate::apply::Problem;
 
     fn slot() -> Slot {
         let scope = Scope { cluster: "c".into(), workspace: "w".into(), namespace: "ns".into() };
@@ -336,27 +292,5 @@ mod tests {
         assert_eq!(taken(&slot), ["b"]);
         assert!(slot.settle(&slot.take().ids));
         assert_eq!(taken(&slot), [""; 0]);
-    }
-
-    #[test]
-    fn attempts_are_repeated_with_growing_waits_and_rest_when_all_is_well() {
-        let (mut failures, mut looks) = (0, 0);
-        let failed = |is_temporary| Done {
-            failure: Some(Problem { kind: FailureKind::Kubernetes, message: String::new(), is_temporary }),
-            ..Done::default()
-        };
-        let mut next = |done: &Done| wait(done, &mut failures, &mut looks, 1.0);
-        assert_eq!(next(&failed(true)), Some(Duration::from_secs(1)));
-        assert_eq!(next(&failed(true)), Some(Duration::from_secs(2)));
-        for _ in 0..20 {
-            next(&failed(true));
-        }
-        assert_eq!(next(&failed(true)), Some(TEMPORARY.1));
-        assert_eq!(next(&failed(false)), Some(PERMANENT.1));
-        let waiting = Done { is_waiting: true, ..Done::default() };
-        assert_eq!(next(&waiting), Some(LOOK.0));
-        assert_eq!(next(&waiting), Some(LOOK.0 * 2));
-        assert_eq!(next(&Done::default()), None);
-        assert_eq!(next(&failed(true)), Some(Duration::from_secs(1)), "counted anew");
     }
 }
