@@ -20,7 +20,7 @@ pub struct Completion<K, V> {
 /// A queue, and the tasks that reconcile its keys. Dropping it aborts the tasks.
 #[derive(Debug)]
 pub struct Runner<K, T, V> {
-    /// Which keys are due, and when.
+    /// Which keys are due, and when. Its keys are taken by [`start`](Runner::start).
     pub queue: WorkQueue<K, T>,
     tasks: JoinSet<V>,
     keys: HashMap<Id, K>,
