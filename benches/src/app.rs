@@ -33,7 +33,7 @@ use tunnel_link::socket::limit_queue;
 
 use crate::pattern::{Checker, Digest};
 use crate::payload::Payload;
-use events::Events;
+use events::EndlessEvents;
 
 /// Unsent bytes that the kernel may hold for one connection, in bytes. It would take some 4 MiB for each that stops
 /// reading, and here the app shares its kernel's memory for TCP with the gateway: a thousand such connections use it
@@ -43,7 +43,7 @@ const QUEUE_BYTES: usize = 256 * 1024;
 /// Pause after a failed accept: descriptors may have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-type Answer = Response<Either<Payload, Events>>;
+type AppAnswer = Response<Either<Payload, EndlessEvents>>;
 
 /// Serves the app until `stop`.
 ///
@@ -91,7 +91,7 @@ async fn connection(stream: TcpStream, upgraded: TaskTracker, stop: Cancellation
     }
 }
 
-async fn answer(request: Request<Incoming>, upgraded: &TaskTracker, stop: &CancellationToken) -> Answer {
+async fn answer(request: Request<Incoming>, upgraded: &TaskTracker, stop: &CancellationToken) -> AppAnswer {
     let path = request.uri().path().to_owned();
     let (first, rest) = path.trim_start_matches('/').split_once('/').unwrap_or((path.trim_start_matches('/'), ""));
     match (request.method(), first) {
@@ -129,17 +129,17 @@ fn query<T: FromStr>(request: &Request<Incoming>, key: &str) -> Option<T> {
     pairs.filter_map(|pair| pair.split_once('=')).find(|(name, _)| *name == key)?.1.parse().ok()
 }
 
-fn ok(payload: Payload) -> Answer {
+fn ok(payload: Payload) -> AppAnswer {
     Response::new(Either::Left(payload))
 }
 
-fn plain(status: StatusCode, text: &'static str) -> Answer {
+fn plain(status: StatusCode, text: &'static str) -> AppAnswer {
     let mut answer = ok(Payload::text(text));
     *answer.status_mut() = status;
     answer
 }
 
-fn json(text: Option<String>) -> Answer {
+fn json(text: Option<String>) -> AppAnswer {
     let Some(text) = text else {
         return plain(StatusCode::BAD_REQUEST, "the body ended early\n");
     };
@@ -148,10 +148,10 @@ fn json(text: Option<String>) -> Answer {
     answer
 }
 
-fn events(request: &Request<Incoming>) -> Answer {
+fn events(request: &Request<Incoming>) -> AppAnswer {
     let interval = Duration::from_millis(query(request, "interval_ms").unwrap_or(1000).max(1));
     let size = query(request, "size").unwrap_or(0);
-    let mut answer = Response::new(Either::Right(Events::new(interval, size)));
+    let mut answer = Response::new(Either::Right(EndlessEvents::new(interval, size)));
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     answer.headers_mut().insert(http::header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     answer

@@ -57,13 +57,13 @@ pub struct BadConfig(pub String);
 
 Exit status: 0 passed, 1 failed or a bound was missed, 2 wrong usage, 64 a named file or variable is no good."
 )]
-pub struct Cli {
+pub struct LabCli {
     #[command(subcommand)]
-    command: Command,
+    command: LabCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum LabCommand {
     /// Run a profile and judge what was measured
     Run(Box<RunArgs>),
     /// Profiles and peers, and which are here
@@ -78,15 +78,15 @@ enum Command {
     Results(crate::results::ResultsArgs),
 }
 
-impl Cli {
+impl LabCli {
     /// Returns how many threads the command's runtime needs; `None` for as many as there are processors.
     #[must_use]
     pub const fn threads(&self) -> Option<usize> {
         match &self.command {
             // The load has threads of its own; these only watch.
-            Command::Run(arguments) if !arguments.needs_relay() => Some(1),
-            Command::App(_) | Command::List(_) | Command::Report(_) => Some(1),
-            Command::Run(_) | Command::Relay(_) | Command::Results(_) => None,
+            LabCommand::Run(arguments) if !arguments.needs_relay() => Some(1),
+            LabCommand::App(_) | LabCommand::List(_) | LabCommand::Report(_) => Some(1),
+            LabCommand::Run(_) | LabCommand::Relay(_) | LabCommand::Results(_) => None,
         }
     }
 
@@ -96,12 +96,14 @@ impl Cli {
     /// It could not do its work; a missed bound is no error.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<Exit> {
         match self.command {
-            Command::Run(arguments) => Box::pin(run::run(*arguments, stop)).await,
-            Command::List(arguments) => list::run(&arguments),
-            Command::App(arguments) => app::run(&arguments, stop).await,
-            Command::Relay(arguments) => Box::pin(crate::relay::run(arguments, stop)).await.map(|()| Exit::Passed),
-            Command::Report(arguments) => report::run(&arguments),
-            Command::Results(arguments) => Box::pin(crate::results::run(arguments, stop)).await.map(|()| Exit::Passed),
+            LabCommand::Run(arguments) => Box::pin(run::run(*arguments, stop)).await,
+            LabCommand::List(arguments) => list::run(&arguments),
+            LabCommand::App(arguments) => app::run(&arguments, stop).await,
+            LabCommand::Relay(arguments) => Box::pin(crate::relay::run(arguments, stop)).await.map(|()| Exit::Passed),
+            LabCommand::Report(arguments) => report::run(&arguments),
+            LabCommand::Results(arguments) => {
+                Box::pin(crate::results::run(arguments, stop)).await.map(|()| Exit::Passed)
+            }
         }
     }
 }
@@ -114,7 +116,7 @@ mod tests {
 
     #[test]
     fn command_line_is_consistent() {
-        Cli::command().debug_assert();
+        LabCli::command().debug_assert();
     }
 
     #[test]
@@ -131,7 +133,7 @@ mod tests {
             "loadlab run http --self --report out.pdf",
             "loadlab run http --gateway ftp://a",
         ] {
-            let error = Cli::try_parse_from(line.split(' ')).unwrap_err();
+            let error = LabCli::try_parse_from(line.split(' ')).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{line}");
         }
     }
@@ -148,7 +150,7 @@ mod tests {
             "loadlab report a.jsonl --html a.html --markdown a.md",
             "loadlab results --quick",
         ] {
-            if let Err(error) = Cli::try_parse_from(line.split(' ')) {
+            if let Err(error) = LabCli::try_parse_from(line.split(' ')) {
                 panic!("{line}: {error}");
             }
         }

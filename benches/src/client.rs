@@ -13,27 +13,28 @@ use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use tokio::time::timeout;
 
-use crate::failure::Failure;
+use crate::failure::ExchangeFailure;
 use crate::payload::Payload;
-use crate::target::Target;
+use crate::target::LoadTarget;
 
 /// A connection that can be upgraded; the library does not export its type's name.
-type Driver = Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>;
+type UpgradableConnection = Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>;
 
 /// One connection to a target.
-pub struct Client {
+pub struct LoadClient {
     sender: SendRequest<Payload>,
-    driver: Option<Driver>,
+    driver: Option<UpgradableConnection>,
 }
 
-impl Client {
+impl LoadClient {
     /// Connects.
     ///
     /// # Errors
     /// The connection cannot be made.
-    pub async fn connect(target: &Target) -> Result<Self, Failure> {
-        let stream = target.connect().await.map_err(|error| Failure::connecting(&error))?;
-        let (sender, driver) = handshake(TokioIo::new(stream)).await.map_err(|error| Failure::of_http(&error))?;
+    pub async fn connect(target: &LoadTarget) -> Result<Self, ExchangeFailure> {
+        let stream = target.connect().await.map_err(|error| ExchangeFailure::connecting(&error))?;
+        let (sender, driver) =
+            handshake(TokioIo::new(stream)).await.map_err(|error| ExchangeFailure::of_http(&error))?;
         Ok(Self { sender, driver: Some(Box::pin(driver.with_upgrades())) })
     }
 
@@ -44,7 +45,7 @@ impl Client {
     ///
     /// # Cancel safety
     /// After dropping it the connection is of no use.
-    pub async fn send(&mut self, request: Request<Payload>) -> Result<Response<Incoming>, Failure> {
+    pub async fn send(&mut self, request: Request<Payload>) -> Result<Response<Incoming>, ExchangeFailure> {
         let mut answer = pin!(self.sender.send_request(request));
         let driver = &mut self.driver;
         poll_fn(|context| {
@@ -55,14 +56,14 @@ impl Client {
             answer.as_mut().poll(context)
         })
         .await
-        .map_err(|error| Failure::of_http(&error))
+        .map_err(|error| ExchangeFailure::of_http(&error))
     }
 
     /// Waits for the next piece of a body and returns its length; none at the end.
     ///
     /// # Errors
     /// The connection is lost.
-    pub async fn piece(&mut self, body: &mut Incoming) -> Result<Option<bytes::Bytes>, Failure> {
+    pub async fn piece(&mut self, body: &mut Incoming) -> Result<Option<bytes::Bytes>, ExchangeFailure> {
         let driver = &mut self.driver;
         poll_fn(|context| {
             loop {
@@ -74,7 +75,7 @@ impl Client {
                 return match ready {
                     Poll::Pending => Poll::Pending,
                     Poll::Ready(None) => Poll::Ready(Ok(None)),
-                    Poll::Ready(Some(Err(error))) => Poll::Ready(Err(Failure::of_http(&error))),
+                    Poll::Ready(Some(Err(error))) => Poll::Ready(Err(ExchangeFailure::of_http(&error))),
                     Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
                         Ok(data) => Poll::Ready(Ok(Some(data))),
                         // Trailers are not payload.
@@ -90,7 +91,7 @@ impl Client {
     ///
     /// # Errors
     /// The connection is lost.
-    pub async fn drain(&mut self, mut body: Incoming) -> Result<u64, Failure> {
+    pub async fn drain(&mut self, mut body: Incoming) -> Result<u64, ExchangeFailure> {
         let mut bytes = 0;
         if body.is_end_stream() {
             return Ok(0);
@@ -105,9 +106,10 @@ impl Client {
     ///
     /// # Errors
     /// The connection is lost, or the answer is not a success.
-    pub async fn exchange(&mut self, request: Request<Payload>) -> Result<u64, Failure> {
+    pub async fn exchange(&mut self, request: Request<Payload>) -> Result<u64, ExchangeFailure> {
         let answer = self.send(request).await?;
-        let failure = (!answer.status().is_success()).then(|| Failure::of_answer(answer.status(), answer.headers()));
+        let failure =
+            (!answer.status().is_success()).then(|| ExchangeFailure::of_answer(answer.status(), answer.headers()));
         let bytes = self.drain(answer.into_body()).await?;
         failure.map_or(Ok(bytes), Err)
     }
@@ -116,10 +118,13 @@ impl Client {
     ///
     /// # Errors
     /// The connection is lost, or the upgrade was refused.
-    pub async fn upgrade(mut self, request: Request<Payload>) -> Result<TokioIo<Upgraded>, Failure> {
+    pub async fn upgrade(mut self, request: Request<Payload>) -> Result<TokioIo<Upgraded>, ExchangeFailure> {
         let answer = self.send(request).await?;
         if answer.status() != http::StatusCode::SWITCHING_PROTOCOLS {
-            return Err(Failure { lost: true, ..Failure::of_answer(answer.status(), answer.headers()) });
+            return Err(ExchangeFailure {
+                lost: true,
+                ..ExchangeFailure::of_answer(answer.status(), answer.headers())
+            });
         }
         let driver = &mut self.driver;
         let mut upgraded = pin!(hyper::upgrade::on(answer));
@@ -132,7 +137,7 @@ impl Client {
         })
         .await
         .map(TokioIo::new)
-        .map_err(|error| Failure::of_http(&error))
+        .map_err(|error| ExchangeFailure::of_http(&error))
     }
 
     /// Returns whether another request can be sent.
@@ -145,14 +150,14 @@ impl Client {
 ///
 /// # Errors
 /// The app does not answer; the message says why and what to do.
-pub async fn preflight(target: &Target, patience: Duration) -> anyhow::Result<()> {
+pub async fn preflight(target: &LoadTarget, patience: Duration) -> anyhow::Result<()> {
     let ask = async {
         let request = target.request(http::Method::GET, "/bytes/1").body(Payload::Empty);
-        let request = request.map_err(|_| Failure::lost("bad_target"))?;
-        let bytes = Client::connect(target).await?.exchange(request).await?;
-        if bytes == 1 { Ok(()) } else { Err(Failure::lost("status_404")) }
+        let request = request.map_err(|_| ExchangeFailure::lost("bad_target"))?;
+        let bytes = LoadClient::connect(target).await?.exchange(request).await?;
+        if bytes == 1 { Ok(()) } else { Err(ExchangeFailure::lost("status_404")) }
     };
-    let answered = timeout(patience, ask).await.unwrap_or(Err(Failure::lost("timeout")));
+    let answered = timeout(patience, ask).await.unwrap_or(Err(ExchangeFailure::lost("timeout")));
     answered.map_err(|failure| {
         let advice = failure.advice().map(|advice| format!("; {advice}")).unwrap_or_default();
         anyhow::anyhow!(
@@ -165,7 +170,7 @@ pub async fn preflight(target: &Target, patience: Duration) -> anyhow::Result<()
 }
 
 /// Lets the connection read and write.
-fn drive(driver: &mut Option<Driver>, context: &mut Context<'_>) {
+fn drive(driver: &mut Option<UpgradableConnection>, context: &mut Context<'_>) {
     if let Some(connection) = driver
         && connection.as_mut().poll(context).is_ready()
     {

@@ -26,14 +26,14 @@ const CODES: [&str; 15] = [
 
 /// A failed exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct ExchangeFailure {
     /// Reason, as a key to count by.
     pub why: &'static str,
     /// Whether the connection is of no use any more.
     pub lost: bool,
 }
 
-impl Failure {
+impl ExchangeFailure {
     /// Makes a failure after which the connection is gone.
     #[must_use]
     pub const fn lost(why: &'static str) -> Self {
@@ -156,11 +156,11 @@ mod tests {
     #[test]
     fn answer_is_named_by_the_gateways_code_before_its_status() {
         let mut headers = HeaderMap::new();
-        assert_eq!(Failure::of_answer(StatusCode::SERVICE_UNAVAILABLE, &headers).why, "status_503");
+        assert_eq!(ExchangeFailure::of_answer(StatusCode::SERVICE_UNAVAILABLE, &headers).why, "status_503");
         headers.insert(CODE_HEADER, HeaderValue::from_static("agent_absent"));
-        assert_eq!(Failure::of_answer(StatusCode::SERVICE_UNAVAILABLE, &headers).why, "agent_absent");
+        assert_eq!(ExchangeFailure::of_answer(StatusCode::SERVICE_UNAVAILABLE, &headers).why, "agent_absent");
         // A code from a newer gateway is not a key yet.
         headers.insert(CODE_HEADER, HeaderValue::from_static("moon_phase"));
-        assert_eq!(Failure::of_answer(StatusCode::IM_A_TEAPOT, &headers).why, "status_4xx");
+        assert_eq!(ExchangeFailure::of_answer(StatusCode::IM_A_TEAPOT, &headers).why, "status_4xx");
     }
 }

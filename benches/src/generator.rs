@@ -20,15 +20,15 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::client::preflight;
-use crate::failure::Failure;
+use crate::failure::ExchangeFailure;
 use crate::load::LoadSpec;
-use crate::outcome::{Outcome, Usage};
+use crate::outcome::{RunOutcome, Usage};
 use crate::profile::Context;
 use crate::stats::{Bytes, Collector, Window};
 use crate::verdict;
 
 pub use post::Post;
-use worker::{Order, Report};
+use worker::{Order, WorkerReport};
 
 /// Delay after which a second's figures are complete: recorders flush shortly after it is over.
 const TELL_AFTER: Duration = Duration::from_millis(100);
@@ -41,7 +41,7 @@ const RUN_UP: Duration = Duration::from_millis(20);
 
 /// Kind of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum WorkKind {
     /// Short exchanges, by rate or one after the other. An exchange that has not ended in time has failed.
     Exchanges,
     /// Long transfers, by rate or one after the other. An unfinished one in a closed loop is no failure.
@@ -56,10 +56,10 @@ pub trait Work: Send + Sync + 'static {
     type Connection: 'static;
 
     /// Kind of work.
-    const KIND: Kind;
+    const KIND: WorkKind;
 
     /// Opens a connection.
-    fn connect(&self) -> impl Future<Output = Result<Self::Connection, Failure>>;
+    fn connect(&self) -> impl Future<Output = Result<Self::Connection, ExchangeFailure>>;
 
     /// Uses one connection until `post` has nothing more to do.
     fn serve(&self, connection: Self::Connection, post: &Post) -> impl Future<Output = ()>;
@@ -71,16 +71,16 @@ pub trait Exchange: Send + Sync + 'static {
     type Connection: 'static;
 
     /// Opens a connection.
-    fn connect(&self) -> impl Future<Output = Result<Self::Connection, Failure>>;
+    fn connect(&self) -> impl Future<Output = Result<Self::Connection, ExchangeFailure>>;
 
     /// Does one exchange.
-    fn exchange(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<Bytes, Failure>>;
+    fn exchange(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<Bytes, ExchangeFailure>>;
 }
 
 /// Connection that is kept from one use to the next, and replaced once it is lost.
-pub struct Kept<C>(Option<C>);
+pub struct KeptConnection<C>(Option<C>);
 
-impl<C> Kept<C> {
+impl<C> KeptConnection<C> {
     /// Keeps an open connection.
     #[must_use]
     pub const fn new(connection: C) -> Self {
@@ -96,9 +96,9 @@ impl<C> Kept<C> {
     /// Dropped before its end, it drops the connection; the next use opens another.
     pub async fn exchange<T>(
         &mut self,
-        connect: impl Future<Output = Result<C, Failure>>,
-        work: impl AsyncFnOnce(&mut C) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
+        connect: impl Future<Output = Result<C, ExchangeFailure>>,
+        work: impl AsyncFnOnce(&mut C) -> Result<T, ExchangeFailure>,
+    ) -> Result<T, ExchangeFailure> {
         let mut connection = match self.0.take() {
             Some(connection) => connection,
             None => connect.await?,
@@ -117,20 +117,20 @@ pub struct Exchanges<E>(pub E);
 impl<E: Exchange> Work for Exchanges<E> {
     type Connection = E::Connection;
 
-    const KIND: Kind = Kind::Exchanges;
+    const KIND: WorkKind = WorkKind::Exchanges;
 
-    fn connect(&self) -> impl Future<Output = Result<Self::Connection, Failure>> {
+    fn connect(&self) -> impl Future<Output = Result<Self::Connection, ExchangeFailure>> {
         self.0.connect()
     }
 
     async fn serve(&self, connection: E::Connection, post: &Post) {
-        let mut kept = Kept::new(connection);
+        let mut kept = KeptConnection::new(connection);
         while let Some(intended) = post.next().await {
             let sent = post.sending(intended);
             let attempt = kept.exchange(self.0.connect(), async |connection| self.0.exchange(connection).await);
             let result = match tokio::time::timeout(post.timeout(), attempt).await {
                 Ok(result) => result,
-                Err(_) => Err(Failure::lost("timeout")),
+                Err(_) => Err(ExchangeFailure::lost("timeout")),
             };
             post.ended(intended, sent, result).await;
         }
@@ -141,7 +141,7 @@ impl<E: Exchange> Work for Exchanges<E> {
 ///
 /// # Errors
 /// The connections cannot be opened at all.
-pub async fn run<W: Work>(context: &Context, work: W) -> anyhow::Result<Outcome> {
+pub async fn run<W: Work>(context: &Context, work: W) -> anyhow::Result<RunOutcome> {
     let Some(ready) = context.stop.run_until_cancelled(preflight(&context.target, context.load.timeout)).await else {
         anyhow::bail!("interrupted before anything was measured");
     };
@@ -204,7 +204,7 @@ async fn watch(context: &Context, collector: &Collector) -> Watched {
 /// The worker threads of a run.
 struct Crew {
     orders: Vec<oneshot::Sender<Order>>,
-    reports: mpsc::Receiver<anyhow::Result<Report>>,
+    reports: mpsc::Receiver<anyhow::Result<WorkerReport>>,
     threads: Vec<std::thread::JoinHandle<()>>,
     /// Cancelled when the crew is dropped, so that no thread outlives a failed start.
     stop: CancellationToken,

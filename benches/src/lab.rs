@@ -27,9 +27,9 @@ use self::ground::{Certificate, Tokens, free_address, make_store, workspace_name
 use self::process::{Recipe, find};
 use crate::client::preflight;
 use crate::relay::{self, LinkSpec, Relay};
-use crate::target::{Target, TlsClient};
+use crate::target::{LoadTarget, TlsClient};
 
-pub use self::process::Process;
+pub use self::process::LabProcess;
 
 /// Time limit for all programs to be ready.
 const START_DEADLINE: Duration = Duration::from_secs(30);
@@ -75,11 +75,11 @@ impl Default for LabSpec {
 #[derive(Debug)]
 pub struct Lab {
     // Fields are dropped in this order: dialing programs end first, the files last.
-    agent: Process,
+    agent: LabProcess,
     link: Option<relay::Handle>,
-    gateway: Process,
-    app: Process,
-    places: Places,
+    gateway: LabProcess,
+    app: LabProcess,
+    places: LabAddresses,
     tokens: Tokens,
     certificate: Option<Certificate>,
     folder: TempDir,
@@ -88,7 +88,7 @@ pub struct Lab {
 
 /// Addresses of all listeners.
 #[derive(Clone, Copy, Debug)]
-struct Places {
+struct LabAddresses {
     app: SocketAddr,
     public: SocketAddr,
     agents: SocketAddr,
@@ -105,21 +105,25 @@ impl Lab {
     /// Dropped before it returns, it kills what it started.
     pub async fn start(spec: LabSpec) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new().prefix("loadlab-").tempdir().context("making the lab's folder")?;
-        let places =
-            Places { app: free_address()?, public: free_address()?, agents: free_address()?, admin: free_address()? };
+        let places = LabAddresses {
+            app: free_address()?,
+            public: free_address()?,
+            agents: free_address()?,
+            admin: free_address()?,
+        };
         let store = format!("sqlite://{}", folder.path().join("gateway.db").display());
         let tokens = make_store(&store, spec.workspaces.max(1)).await?;
         let is_encrypted = spec.users_tls || spec.link_tls;
         let certificate = is_encrypted.then(|| Certificate::make(folder.path(), names(&places))).transpose()?;
-        let app = Process::start(app_recipe(folder.path(), &places)?)?;
-        let gateway = Process::start(gateway_recipe(folder.path(), &places, store, certificate.as_ref(), &spec)?)?;
+        let app = LabProcess::start(app_recipe(folder.path(), &places)?)?;
+        let gateway = LabProcess::start(gateway_recipe(folder.path(), &places, store, certificate.as_ref(), &spec)?)?;
         ready_within(&gateway, places.admin, Instant::now() + START_DEADLINE).await?;
         let link = spec.link.map(|link| Relay::start(places.agents, link)).transpose().context("starting the link")?;
         let dialed = link.as_ref().map_or(places.agents, relay::Handle::address);
         let own_token = tokens.agents.first().map(String::as_str).unwrap_or_default();
         write_secret(&folder.path().join("agent-token"), own_token)?;
         let agent =
-            Process::start(agent_recipe(folder.path(), dialed, places.app.port(), certificate.as_ref(), &spec)?)?;
+            LabProcess::start(agent_recipe(folder.path(), dialed, places.app.port(), certificate.as_ref(), &spec)?)?;
         let lab = Self { agent, link, gateway, app, places, tokens, certificate, folder, spec };
         lab.working_within(START_DEADLINE).await?;
         Ok(lab)
@@ -127,12 +131,12 @@ impl Lab {
 
     /// Returns the target of users' requests for the app.
     #[must_use]
-    pub fn target(&self) -> Target {
+    pub fn target(&self) -> LoadTarget {
         let host = self.host();
         let tls = self.certificate.as_ref().filter(|_| self.spec.users_tls).and_then(|certificate| {
             TlsClient::new(certificate.trusting.clone(), host.split(':').next().unwrap_or_default()).ok()
         });
-        Target {
+        LoadTarget {
             address: self.places.public.to_string(),
             scheme: if tls.is_some() { Scheme::Https } else { Scheme::Http },
             tls,
@@ -197,19 +201,19 @@ impl Lab {
 
     /// Returns the gateway's process.
     #[must_use]
-    pub fn gateway(&self) -> &Process {
+    pub fn gateway(&self) -> &LabProcess {
         &self.gateway
     }
 
     /// Returns the agent's process.
     #[must_use]
-    pub fn agent(&self) -> &Process {
+    pub fn agent(&self) -> &LabProcess {
         &self.agent
     }
 
     /// Returns the app's process.
     #[must_use]
-    pub fn app(&self) -> &Process {
+    pub fn app(&self) -> &LabProcess {
         &self.app
     }
 
@@ -273,12 +277,12 @@ fn url(tls: bool, address: SocketAddr) -> String {
 }
 
 /// Returns the names of the certificate: the app's host, any other workspace's, and the agents' listener by address.
-fn names(places: &Places) -> Vec<String> {
+fn names(places: &LabAddresses) -> Vec<String> {
     let host = format!("{}-{}.localhost", places.app.port(), workspace_name(0));
     vec![host, "*.localhost".to_owned(), "localhost".to_owned(), "127.0.0.1".to_owned()]
 }
 
-fn app_recipe(folder: &Path, places: &Places) -> anyhow::Result<Recipe> {
+fn app_recipe(folder: &Path, places: &LabAddresses) -> anyhow::Result<Recipe> {
     let arguments = ["app", "--listen", &places.app.to_string()].map(OsString::from).to_vec();
     let (program, folder) = (find("loadlab", "LOADLAB_PROGRAM")?, folder.to_owned());
     Ok(Recipe { name: "app", program, arguments, environment: BTreeMap::new(), folder })
@@ -286,7 +290,7 @@ fn app_recipe(folder: &Path, places: &Places) -> anyhow::Result<Recipe> {
 
 fn gateway_recipe(
     folder: &Path,
-    places: &Places,
+    places: &LabAddresses,
     store: String,
     certificate: Option<&Certificate>,
     spec: &LabSpec,
@@ -337,7 +341,7 @@ fn agent_recipe(
     Ok(Recipe { name: "agent", program, arguments, environment, folder: folder.to_owned() })
 }
 
-async fn ready_within(gateway: &Process, admin: SocketAddr, deadline: Instant) -> anyhow::Result<()> {
+async fn ready_within(gateway: &LabProcess, admin: SocketAddr, deadline: Instant) -> anyhow::Result<()> {
     loop {
         let Err(error) = get(admin, "/readyz", deadline).await else { return Ok(()) };
         if !gateway.is_running() || Instant::now() >= deadline {

@@ -12,7 +12,7 @@ const REDRAW: &str = "\r\x1b[2K";
 
 /// Destination of progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-enum Kind {
+enum SinkKind {
     /// No output.
     #[default]
     Quiet,
@@ -24,12 +24,12 @@ enum Kind {
 
 /// Reports the progress of a run. Clones write to the same output.
 #[derive(Clone, Debug, Default)]
-pub struct Live {
-    kind: Kind,
+pub struct ProgressReporter {
+    kind: SinkKind,
     label: String,
 }
 
-impl Live {
+impl ProgressReporter {
     /// Makes one that reports nothing.
     #[must_use]
     pub fn quiet() -> Self {
@@ -39,7 +39,7 @@ impl Live {
     /// Makes one that reports on standard error, each line beginning with `label`.
     #[must_use]
     pub fn on_stderr(label: &str) -> Self {
-        let kind = if std::io::stderr().is_terminal() { Kind::Terminal } else { Kind::Lines };
+        let kind = if std::io::stderr().is_terminal() { SinkKind::Terminal } else { SinkKind::Lines };
         Self { kind, label: label.to_owned() }
     }
 
@@ -60,16 +60,16 @@ impl Live {
 
     /// Ends the redrawn line.
     pub fn clear(&self) {
-        if self.kind == Kind::Terminal {
+        if self.kind == SinkKind::Terminal {
             write(REDRAW);
         }
     }
 
     fn tell(&self, words: &str, stays: bool) {
         match self.kind {
-            Kind::Quiet => {}
-            Kind::Lines => write(&format!("{}: {words}\n", self.label)),
-            Kind::Terminal => {
+            SinkKind::Quiet => {}
+            SinkKind::Lines => write(&format!("{}: {words}\n", self.label)),
+            SinkKind::Terminal => {
                 write(&format!("{REDRAW}{}: {words}{}", self.label, if stays { "\n" } else { "" }));
             }
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::units::{Rate, seconds, seconds_option};
+use crate::units::{ArrivalRate, seconds, seconds_option};
 
 /// How arrivals are spread over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -22,7 +22,7 @@ pub enum Arrivals {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadSpec {
     /// Arrivals per second, or as many as go (closed loop).
-    pub rate: Rate,
+    pub rate: ArrivalRate,
     /// Distribution of arrivals.
     pub arrivals: Arrivals,
     /// Connections kept open, or at most used at once.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Facts that a reader needs to compare two records.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Machine {
+pub struct MachineFacts {
     /// Processors that this process may use.
     pub processors: usize,
     /// Their model.
@@ -19,7 +19,7 @@ pub struct Machine {
     pub loadlab: String,
 }
 
-impl Machine {
+impl MachineFacts {
     /// Reads them from `/proc`; unreadable ones stay empty.
     #[must_use]
     pub fn here() -> Self {

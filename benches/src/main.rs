@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use loadlab::cli::{BadConfig, Cli, Exit};
+use loadlab::cli::{BadConfig, Exit, LabCli};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -14,7 +14,7 @@ use tracing_subscriber::EnvFilter;
 const LOG: &str = "warn,workspace_agent=off";
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = LabCli::parse();
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(LOG));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
 }
 
 /// Runs the command; the first signal asks it to end with its results so far, the second ends it.
-async fn run(cli: Cli) -> anyhow::Result<Exit> {
+async fn run(cli: LabCli) -> anyhow::Result<Exit> {
     let stop = CancellationToken::new();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::float;
 use crate::load::LoadSpec;
-use crate::machine::Machine;
+use crate::machine::MachineFacts;
 use crate::profile::ProfileName;
-use crate::verdict::Verdict;
+use crate::verdict::Finding;
 
 /// One run of one profile against one subject.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// Profile of the run.
     pub profile: ProfileName,
     /// `gateway`, or a peer's name.
@@ -21,7 +21,7 @@ pub struct Outcome {
     /// Beginning of the measured time.
     pub started_unix_ms: u64,
     /// Machine that generated the load.
-    pub machine: Machine,
+    pub machine: MachineFacts,
     /// Requested load.
     pub load: LoadSpec,
     /// Measured time in seconds; shorter than asked for if the run was interrupted.
@@ -53,10 +53,10 @@ pub struct Outcome {
     /// Notes for a reader.
     pub notes: Vec<String>,
     /// Verdict about the run.
-    pub verdict: Verdict,
+    pub verdict: Finding,
 }
 
-impl Outcome {
+impl RunOutcome {
     /// Returns how many failed.
     #[must_use]
     pub fn failed_total(&self) -> u64 {

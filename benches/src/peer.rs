@@ -27,8 +27,8 @@ use anyhow::Context as _;
 use futures_util::future::BoxFuture;
 
 use crate::relay::LinkSpec;
-use crate::target::Target;
-use crew::{Crew, Running};
+use crate::target::LoadTarget;
+use crew::{Crew, RunningPeer};
 use program::Programs;
 
 /// Host name under which every peer serves the app.
@@ -36,14 +36,14 @@ pub const HOST: &str = "app.loadlab.test";
 
 /// Routing of a peer to one of several apps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum RoutingKind {
     /// By the `Host` header, on one port for all apps, as the gateway does.
     Host,
     /// By the port: each app has one of its own, and HTTP is opaque bytes.
     Port,
 }
 
-impl Kind {
+impl RoutingKind {
     /// Returns the word for tables.
     #[must_use]
     pub const fn word(self) -> &'static str {
@@ -62,7 +62,7 @@ pub struct Peer {
     /// The name on the command line and in tables.
     pub name: &'static str,
     /// Routing of the peer.
-    pub kind: Kind,
+    pub kind: RoutingKind,
     /// Whether the hop between its two halves is encrypted.
     pub encrypted: bool,
     /// The programs that it is made of.
@@ -136,14 +136,14 @@ impl Peer {
         backend: SocketAddr,
         directory: &Path,
         link: Option<&LinkSpec>,
-    ) -> anyhow::Result<Running> {
+    ) -> anyhow::Result<RunningPeer> {
         if let Some(why) = self.missing() {
             anyhow::bail!("{}: {why}", self.name);
         }
         let mut crew = Crew::new(backend, directory, link.copied())?;
         let started = match (self.raise)(&mut crew).await {
             Ok(address) => {
-                let target = Target::plain(address, HOST);
+                let target = LoadTarget::plain(address, HOST);
                 check::wait_until_answering(&target).await.map(|()| target)
             }
             Err(error) => Err(error),

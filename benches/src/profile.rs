@@ -25,14 +25,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::{millis, unix_time};
 use crate::lab::Lab;
-use crate::live::Live;
+use crate::live::ProgressReporter;
 use crate::load::{Arrivals, LoadSpec, Slo};
-use crate::machine::Machine;
-use crate::outcome::Outcome;
+use crate::machine::MachineFacts;
+use crate::outcome::RunOutcome;
 use crate::peer::meter::Trees;
-use crate::stats::Parts;
-use crate::target::Target;
-use crate::units::Rate;
+use crate::stats::CollectedStats;
+use crate::target::LoadTarget;
+use crate::units::ArrivalRate;
 use crate::verdict;
 
 /// A kind of load.
@@ -135,13 +135,13 @@ impl ProfileName {
     pub fn load(self) -> LoadSpec {
         let (rate, connections, size) = match self {
             Self::Http | Self::Ws | Self::Idle | Self::Storm | Self::Kill | Self::Hostile => {
-                (Rate::PerSecond(500.0), 64, 128)
+                (ArrivalRate::PerSecond(500.0), 64, 128)
             }
-            Self::Sse => (Rate::PerSecond(500.0), 50, 0),
-            Self::Upload | Self::Download => (Rate::Max, 8, 100 << 20),
-            Self::Tcp => (Rate::PerSecond(200.0), 16, 64),
-            Self::Churn => (Rate::PerSecond(200.0), 64, 128),
-            Self::SlowReader | Self::NoisyNeighbour | Self::LinkCut => (Rate::PerSecond(100.0), 8, 64),
+            Self::Sse => (ArrivalRate::PerSecond(500.0), 50, 0),
+            Self::Upload | Self::Download => (ArrivalRate::Max, 8, 100 << 20),
+            Self::Tcp => (ArrivalRate::PerSecond(200.0), 16, 64),
+            Self::Churn => (ArrivalRate::PerSecond(200.0), 64, 128),
+            Self::SlowReader | Self::NoisyNeighbour | Self::LinkCut => (ArrivalRate::PerSecond(100.0), 8, 64),
         };
         // The time of a transfer depends on its size.
         let is_bulk = matches!(self, Self::Upload | Self::Download);
@@ -172,11 +172,11 @@ pub struct Context {
     /// `gateway`, or a peer's name.
     pub subject: String,
     /// Target of the load.
-    pub target: Target,
+    pub target: LoadTarget,
     /// Load and objective.
     pub load: LoadSpec,
     /// Destination of progress.
-    pub live: Live,
+    pub live: ProgressReporter,
     /// Cancelled on ctrl-c: the run ends early and reports its results so far.
     pub stop: CancellationToken,
     /// The lab's own gateway, agent and app (`--self`), if it has them.
@@ -189,12 +189,12 @@ impl Context {
     /// Makes an outcome from a collector's parts. Figures, notes and usage can be added; then judge it with
     /// [`verdict::judge`].
     #[must_use]
-    pub fn outcome(&self, parts: Parts) -> Outcome {
-        let mut outcome = Outcome {
+    pub fn outcome(&self, parts: CollectedStats) -> RunOutcome {
+        let mut outcome = RunOutcome {
             profile: self.profile,
             subject: self.subject.clone(),
             started_unix_ms: millis(unix_time().saturating_sub(parts.measured)),
-            machine: Machine::here(),
+            machine: MachineFacts::here(),
             load: self.load.clone(),
             measured_s: parts.measured.as_secs_f64(),
             seconds: parts.seconds,
@@ -210,7 +210,7 @@ impl Context {
             usage: None,
             figures: BTreeMap::new(),
             notes: Vec::new(),
-            verdict: verdict::Verdict::default(),
+            verdict: verdict::Finding::default(),
         };
         if self.stop.is_cancelled() {
             outcome.notes.push("Interrupted: this is what was measured until then.".to_owned());
@@ -224,7 +224,7 @@ impl Context {
 ///
 /// # Errors
 /// It could not be run at all; a run with failures is an outcome.
-pub async fn run(name: ProfileName, context: &Context) -> anyhow::Result<Outcome> {
+pub async fn run(name: ProfileName, context: &Context) -> anyhow::Result<RunOutcome> {
     match name {
         ProfileName::Http => http::run(context).await,
         ProfileName::Ws => ws::run(context).await,

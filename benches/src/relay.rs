@@ -32,7 +32,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use self::pump::{Direction, Side, finish_both, reset_on_drop, swallow_both};
+use self::pump::{ConnectionDirection, LinkDirection, finish_both, reset_on_drop, swallow_both};
 
 pub use self::check::{Checked, check};
 pub use self::cli::{RelayArgs, run};
@@ -58,7 +58,7 @@ pub struct Relay;
 pub struct Handle {
     address: SocketAddr,
     control: watch::Sender<Control>,
-    shared: Arc<Shared>,
+    shared: Arc<RelayCounters>,
     stop: CancellationToken,
     thread: Option<thread::JoinHandle<()>>,
 }
@@ -75,7 +75,7 @@ struct Control {
 
 /// Counters of connections.
 #[derive(Debug, Default)]
-struct Shared {
+struct RelayCounters {
     connections: AtomicUsize,
     accepted: AtomicU64,
     up: Counters,
@@ -111,9 +111,9 @@ impl Relay {
         let address = listener.local_addr()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (control, orders) = watch::channel(Control { spec, ..Control::default() });
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(RelayCounters::default());
         let stop = CancellationToken::new();
-        let link = Link { to, orders, shared: Arc::clone(&shared), sides: [side(1)?, side(2)?] };
+        let link = RelayThread { to, orders, shared: Arc::clone(&shared), sides: [side(1)?, side(2)?] };
         let stopped = stop.clone();
         let thread = thread::Builder::new()
             .name("relay".to_owned())
@@ -122,8 +122,8 @@ impl Relay {
     }
 }
 
-fn side(seed: u64) -> io::Result<Arc<Side>> {
-    Ok(Arc::new(Side::start(SmallRng::seed_from_u64(seed))?))
+fn side(seed: u64) -> io::Result<Arc<LinkDirection>> {
+    Ok(Arc::new(LinkDirection::start(SmallRng::seed_from_u64(seed))?))
 }
 
 fn listener(listen: SocketAddr, spec: &LinkSpec) -> io::Result<std::net::TcpListener> {
@@ -225,12 +225,12 @@ impl Drop for Handle {
 }
 
 /// State of the relay's thread.
-struct Link {
+struct RelayThread {
     to: SocketAddr,
     orders: watch::Receiver<Control>,
-    shared: Arc<Shared>,
+    shared: Arc<RelayCounters>,
     /// To the listening side, and back.
-    sides: [Arc<Side>; 2],
+    sides: [Arc<LinkDirection>; 2],
 }
 
 /// Reason that a connection ends before its bytes do.
@@ -240,7 +240,7 @@ enum Fault {
     HalfOpen,
 }
 
-impl Link {
+impl RelayThread {
     async fn accept(self, listener: std::net::TcpListener) {
         let Ok(listener) = TcpListener::from_std(listener) else { return };
         let mut connections = JoinSet::new();
@@ -268,10 +268,10 @@ impl Link {
 }
 
 /// Counts a connection for as long as it lives.
-struct Counted(Arc<Shared>);
+struct Counted(Arc<RelayCounters>);
 
 impl Counted {
-    fn new(shared: Arc<Shared>) -> Self {
+    fn new(shared: Arc<RelayCounters>) -> Self {
         shared.connections.fetch_add(1, Ordering::Relaxed);
         shared.accepted.fetch_add(1, Ordering::Relaxed);
         Self(shared)
@@ -288,8 +288,8 @@ async fn serve(
     client: TcpStream,
     to: SocketAddr,
     orders: &watch::Receiver<Control>,
-    [up, down]: [&Side; 2],
-    shared: &Shared,
+    [up, down]: [&LinkDirection; 2],
+    shared: &RelayCounters,
 ) {
     let start = orders.borrow().clone();
     // As if the client's SYN had travelled: its bytes set out one round trip after it dialed.
@@ -303,8 +303,8 @@ async fn serve(
     };
     let Ok(server) = server else { return reset_on_drop(&client, &client) };
     drop(client.set_nodelay(true));
-    let there = Direction::new((&client, &server), up, orders.clone(), &shared.up);
-    let back = Direction::new((&server, &client), down, orders.clone(), &shared.down);
+    let there = ConnectionDirection::new((&client, &server), up, orders.clone(), &shared.up);
+    let back = ConnectionDirection::new((&server, &client), down, orders.clone(), &shared.down);
     let fault = tokio::select! {
         carried = async { tokio::try_join!(there.carry(), back.carry()) } => match carried {
             Ok(((), ())) => return,

@@ -12,13 +12,13 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
-use crate::outcome::Outcome;
+use crate::outcome::RunOutcome;
 
 /// Writes a report; the ending of its name says which kind.
 ///
 /// # Errors
 /// Neither `.html` nor `.md`, or it cannot be written.
-pub fn write(path: &Path, outcomes: &[Outcome]) -> anyhow::Result<()> {
+pub fn write(path: &Path, outcomes: &[RunOutcome]) -> anyhow::Result<()> {
     let text = match path.extension().and_then(|ending| ending.to_str()) {
         Some("html" | "htm") => html::page(outcomes),
         Some("md" | "markdown") => markdown::page(outcomes),
@@ -31,7 +31,7 @@ pub fn write(path: &Path, outcomes: &[Outcome]) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// It cannot be written.
-pub fn append(path: &Path, outcomes: &[Outcome]) -> anyhow::Result<()> {
+pub fn append(path: &Path, outcomes: &[RunOutcome]) -> anyhow::Result<()> {
     let mut text = String::new();
     for outcome in outcomes {
         text += &serde_json::to_string(outcome)?;
@@ -47,7 +47,7 @@ pub fn append(path: &Path, outcomes: &[Outcome]) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// It cannot be read, a line is no record, or there is none.
-pub fn read(path: &Path) -> anyhow::Result<Vec<Outcome>> {
+pub fn read(path: &Path) -> anyhow::Result<Vec<RunOutcome>> {
     let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
     let mut outcomes = Vec::new();
     for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
@@ -60,7 +60,7 @@ pub fn read(path: &Path) -> anyhow::Result<Vec<Outcome>> {
 
 /// Returns the summary for a terminal.
 #[must_use]
-pub fn text(outcome: &Outcome) -> String {
+pub fn text(outcome: &RunOutcome) -> String {
     words::text(outcome)
 }
 
@@ -71,7 +71,7 @@ mod tests {
     use crate::verdict;
     use crate::verdict::tests::good;
 
-    fn hostile() -> Outcome {
+    fn hostile() -> RunOutcome {
         let mut outcome = good();
         outcome.subject = "<script>alert(1)</script>|\"&'".to_owned();
         outcome.machine.model = "</svg><img src=x onerror=alert(1)>".to_owned();

@@ -22,14 +22,14 @@ use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::{day, unix_time};
-use crate::live::Live;
-use crate::machine::Machine;
+use crate::live::ProgressReporter;
+use crate::machine::MachineFacts;
 use crate::peer::compare::Generator;
 use crate::units;
 use accounts::Accounts;
-use book::{Book, Conditions, Section};
-use network::Network;
-use sections::{Effort, Name};
+use book::{Conditions, ResultsBook, Section};
+use network::LabNetwork;
+use sections::{Effort, SectionName};
 
 /// What `loadlab results` is told.
 #[derive(Debug, Clone, Args)]
@@ -44,7 +44,7 @@ pub struct ResultsArgs {
     pub out: PathBuf,
     /// Measure only these sections
     #[arg(long, value_name = "SECTION")]
-    pub only: Vec<Name>,
+    pub only: Vec<SectionName>,
     /// How often each subject is measured
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
@@ -61,8 +61,8 @@ pub struct ResultsArgs {
     #[arg(long, value_enum, default_value_t = Generator::Lab)]
     pub generator: Generator,
     /// Where to measure: a network namespace of its own (needs root), or the machine's loopback
-    #[arg(long, value_enum, default_value_t = Network::Auto)]
-    pub network: Network,
+    #[arg(long, value_enum, default_value_t = LabNetwork::Auto)]
+    pub network: LabNetwork,
     /// How long to wait for an idle machine before each subject
     #[arg(long, default_value = "60s", value_parser = units::duration, value_name = "DURATION")]
     pub patience: Duration,
@@ -79,7 +79,7 @@ pub struct ResultsArgs {
 pub async fn run(arguments: ResultsArgs, stop: CancellationToken) -> anyhow::Result<()> {
     let figures = arguments.out.with_extension("json");
     // Before hours of measuring: a page that cannot be kept is refused at once.
-    let mut book = Book::read(&figures)?;
+    let mut book = ResultsBook::read(&figures)?;
     read_accounts(&arguments.out)?;
     if arguments.page_only {
         return write_page(&arguments.out, &book);
@@ -91,7 +91,7 @@ pub async fn run(arguments: ResultsArgs, stop: CancellationToken) -> anyhow::Res
     if network::enter(arguments.network).await? == network::Entered::Elsewhere {
         return Ok(());
     }
-    let names = if arguments.only.is_empty() { Name::ALL.to_vec() } else { arguments.only.clone() };
+    let names = if arguments.only.is_empty() { SectionName::ALL.to_vec() } else { arguments.only.clone() };
     let effort = effort(&arguments, &stop);
     let mut failed = Vec::new();
     for name in names {
@@ -125,25 +125,25 @@ fn effort(arguments: &ResultsArgs, stop: &CancellationToken) -> Effort {
         patience: if quick { Duration::ZERO } else { arguments.patience },
         generator: arguments.generator,
         peers: arguments.peer.clone(),
-        live: Live::on_stderr("results"),
+        live: ProgressReporter::on_stderr("results"),
         stop: stop.clone(),
     }
 }
 
 /// Adds to a section the circumstances of its measurement.
-async fn describe(mut section: Section, name: Name, arguments: &ResultsArgs) -> Section {
+async fn describe(mut section: Section, name: SectionName, arguments: &ResultsArgs) -> Section {
     section.command = command(name, arguments);
     section.date = day(unix_time());
     section.quick = arguments.quick;
     section.conditions = Conditions {
-        machine: describe_machine(&Machine::here()),
+        machine: describe_machine(&MachineFacts::here()),
         network: network::describe(),
         revision: revision().await,
     };
     section
 }
 
-fn command(name: Name, arguments: &ResultsArgs) -> String {
+fn command(name: SectionName, arguments: &ResultsArgs) -> String {
     let mut command = format!("loadlab results --only {}", name.as_str());
     if arguments.quick {
         command.push_str(" --quick");
@@ -159,7 +159,7 @@ fn command(name: Name, arguments: &ResultsArgs) -> String {
     command
 }
 
-fn describe_machine(machine: &Machine) -> String {
+fn describe_machine(machine: &MachineFacts) -> String {
     let gib = machine.memory_bytes.div_ceil(1 << 30);
     format!("{} × {}, {gib} GiB, {}", machine.processors, machine.model, machine.system)
 }
@@ -186,7 +186,7 @@ fn read_accounts(page: &Path) -> anyhow::Result<Accounts> {
 }
 
 /// Writes the page. Accounts are read at the last moment: one may have been written during hours of measuring.
-fn write_page(path: &Path, book: &Book) -> anyhow::Result<()> {
+fn write_page(path: &Path, book: &ResultsBook) -> anyhow::Result<()> {
     let text = page::page(book, &read_accounts(path)?);
     let unfinished = path.with_extension("md.new");
     std::fs::write(&unfinished, text).with_context(|| format!("writing {}", unfinished.display()))?;
@@ -216,13 +216,13 @@ mod tests {
     fn account_written_by_hand_survives_a_new_page() {
         let folder = tempfile::tempdir().unwrap();
         let page = folder.path().join("RESULTS.md");
-        write_page(&page, &Book::default()).unwrap();
+        write_page(&page, &ResultsBook::default()).unwrap();
         let empty = std::fs::read_to_string(&page).unwrap();
         let written = empty.replace("<!-- account: cpu -->\n", "<!-- account: cpu -->\nThe allocator.\n");
         assert_ne!(written, empty);
         std::fs::write(&page, &written).unwrap();
 
-        write_page(&page, &Book::default()).unwrap();
+        write_page(&page, &ResultsBook::default()).unwrap();
         assert_eq!(std::fs::read_to_string(&page).unwrap(), written);
     }
 }

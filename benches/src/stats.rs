@@ -45,7 +45,7 @@ fn add(to: &mut Histogram<u64>, from: &Histogram<u64>) {
 
 /// Counters and distributions of one span of time.
 #[derive(Clone)]
-struct Tally {
+struct SpanTally {
     offered: u64,
     withdrawn: u64,
     carried: u64,
@@ -57,7 +57,7 @@ struct Tally {
     late: Histogram<u64>,
 }
 
-impl Tally {
+impl SpanTally {
     fn new() -> Self {
         Self {
             offered: 0,
@@ -111,12 +111,12 @@ impl Tally {
 }
 
 /// One second while recorders may still add to it.
-struct Open {
+struct OpenSecond {
     row: Second,
     latency: Histogram<u64>,
 }
 
-impl Open {
+impl OpenSecond {
     fn close(mut self) -> Second {
         if !self.latency.is_empty() {
             self.row.p50_us = self.latency.value_at_quantile(0.5);
@@ -128,13 +128,13 @@ impl Open {
 }
 
 struct Merged {
-    total: Tally,
-    open: BTreeMap<u64, Open>,
+    total: SpanTally,
+    open: BTreeMap<u64, OpenSecond>,
     closed: BTreeMap<u64, Second>,
 }
 
 impl Merged {
-    fn add(&mut self, at: u64, tally: &Tally) {
+    fn add(&mut self, at: u64, tally: &SpanTally) {
         self.total.add(tally);
         if let Some(row) = self.closed.get_mut(&at) {
             // Too late for percentiles; counts still add up.
@@ -144,7 +144,7 @@ impl Merged {
         let open = self
             .open
             .entry(at)
-            .or_insert_with(|| Open { row: Second { at, ..Second::default() }, latency: histogram() });
+            .or_insert_with(|| OpenSecond { row: Second { at, ..Second::default() }, latency: histogram() });
         count(&mut open.row, tally);
         add(&mut open.latency, &tally.latency);
         while let Some(first) = self.open.first_entry()
@@ -156,7 +156,7 @@ impl Merged {
     }
 }
 
-fn count(row: &mut Second, tally: &Tally) {
+fn count(row: &mut Second, tally: &SpanTally) {
     row.offered += tally.offered;
     row.carried += tally.carried;
     row.failed += tally.failed.values().sum::<u64>();
@@ -194,7 +194,7 @@ pub struct Collector {
 
 /// Data that a collector gathered; the measured half of an [`crate::outcome::Outcome`].
 #[derive(Clone, Debug, Default)]
-pub struct Parts {
+pub struct CollectedStats {
     /// Arrivals.
     pub offered: u64,
     /// Ended well.
@@ -221,7 +221,7 @@ impl Collector {
     /// Makes a collector for a measured time.
     #[must_use]
     pub fn new(window: Window) -> Self {
-        let merged = Merged { total: Tally::new(), open: BTreeMap::new(), closed: BTreeMap::new() };
+        let merged = Merged { total: SpanTally::new(), open: BTreeMap::new(), closed: BTreeMap::new() };
         Self { window, merged: Arc::new(Mutex::new(merged)) }
     }
 
@@ -234,7 +234,7 @@ impl Collector {
     /// Makes a recorder. Each worker has its own; dropping it flushes it.
     #[must_use]
     pub fn recorder(&self) -> Recorder {
-        Recorder { collector: self.clone(), second: 0, tally: Tally::new() }
+        Recorder { collector: self.clone(), second: 0, tally: SpanTally::new() }
     }
 
     /// Returns the figures of one second of the measured time.
@@ -245,27 +245,27 @@ impl Collector {
             return row.clone();
         }
         match merged.open.get(&at) {
-            Some(open) => Open { row: open.row.clone(), latency: open.latency.clone() }.close(),
+            Some(open) => OpenSecond { row: open.row.clone(), latency: open.latency.clone() }.close(),
             None => Second { at, ..Second::default() },
         }
     }
 
     /// Returns the data gathered until `now`; recorders should have been dropped or flushed.
     #[must_use]
-    pub fn finish(&self, now: Instant) -> Parts {
+    pub fn finish(&self, now: Instant) -> CollectedStats {
         let measured = now.min(self.window.end).saturating_duration_since(self.window.begin);
         let merged = self.merged.lock();
         let total = &merged.total;
         let mut seconds = merged.closed.clone();
         for (at, open) in &merged.open {
-            seconds.insert(*at, Open { row: open.row.clone(), latency: open.latency.clone() }.close());
+            seconds.insert(*at, OpenSecond { row: open.row.clone(), latency: open.latency.clone() }.close());
         }
         // A second without events is a finding, not a gap.
         let last = measured.as_secs().saturating_sub(u64::from(measured.subsec_nanos() == 0));
         for at in 0..=last {
             seconds.entry(at).or_insert_with(|| Second { at, ..Second::default() });
         }
-        Parts {
+        CollectedStats {
             offered: total.offered.saturating_sub(total.withdrawn),
             carried: total.carried,
             failed: total.failed.iter().map(|(why, count)| ((*why).to_owned(), *count)).collect(),
@@ -293,7 +293,7 @@ pub struct Bytes {
 pub struct Recorder {
     collector: Collector,
     second: u64,
-    tally: Tally,
+    tally: SpanTally,
 }
 
 impl Recorder {

@@ -19,12 +19,12 @@ use tokio_rustls::TlsConnector;
 pub const TOKEN_HEADER: &str = "gateway-authorization";
 
 /// A connection to the target, with or without TLS.
-pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub trait LoadStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> LoadStream for S {}
 
 /// Any connection to a target.
-pub type BoxedStream = Box<dyn Stream>;
+pub type BoxedStream = Box<dyn LoadStream>;
 
 /// The client's half of TLS towards one name.
 #[derive(Clone)]
@@ -75,7 +75,7 @@ impl TlsClient {
 
 /// Target of the load.
 #[derive(Clone)]
-pub struct Target {
+pub struct LoadTarget {
     /// Host and port to connect to.
     pub address: String,
     /// TLS, if the target speaks it.
@@ -88,7 +88,7 @@ pub struct Target {
     pub scheme: Scheme,
 }
 
-impl fmt::Debug for Target {
+impl fmt::Debug for LoadTarget {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut formatter = formatter.debug_struct("Target");
         formatter.field("address", &self.address).field("tls", &self.tls).field("host", &self.host);
@@ -96,7 +96,7 @@ impl fmt::Debug for Target {
     }
 }
 
-impl Target {
+impl LoadTarget {
     /// Makes a target without TLS and without a token: the app itself, or a peer that forwards by address.
     #[must_use]
     pub fn plain(address: SocketAddr, host: &str) -> Self {

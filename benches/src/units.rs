@@ -85,14 +85,14 @@ pub fn part(text: &str) -> Result<f64, UnitError> {
 /// Arrivals per second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Rate {
+pub enum ArrivalRate {
     /// Closed loop: the next one starts when the last one ended.
     Max,
     /// Open loop: this many a second, whatever happens to those before.
     PerSecond(f64),
 }
 
-impl Rate {
+impl ArrivalRate {
     /// Returns arrivals per second, none in a closed loop.
     #[must_use]
     pub const fn per_second(self) -> Option<f64> {
@@ -103,7 +103,7 @@ impl Rate {
     }
 }
 
-impl FromStr for Rate {
+impl FromStr for ArrivalRate {
     type Err = UnitError;
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
@@ -120,7 +120,7 @@ impl FromStr for Rate {
     }
 }
 
-impl fmt::Display for Rate {
+impl fmt::Display for ArrivalRate {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Max => formatter.write_str("max (closed loop)"),
@@ -240,8 +240,8 @@ mod tests {
         assert_eq!(size("1.5 MiB"), Ok(1_572_864));
         assert_eq!(bits_per_second("20mbit"), Ok(20_000_000));
         assert_eq!(part("1%"), Ok(0.01));
-        assert_eq!("max".parse(), Ok(Rate::Max));
-        assert_eq!("20k".parse(), Ok(Rate::PerSecond(20_000.0)));
+        assert_eq!("max".parse(), Ok(ArrivalRate::Max));
+        assert_eq!("20k".parse(), Ok(ArrivalRate::PerSecond(20_000.0)));
     }
 
     #[test]
@@ -257,7 +257,7 @@ mod tests {
             assert!(bits_per_second(text).is_err(), "{text:?}");
         }
         for text in ["0", "-5", "inf", "nan", "maximum", "1e9", "10000001"] {
-            assert!(text.parse::<Rate>().is_err(), "{text:?}");
+            assert!(text.parse::<ArrivalRate>().is_err(), "{text:?}");
         }
         for text in ["1.01", "101%", "-1%"] {
             assert!(part(text).is_err(), "{text:?}");

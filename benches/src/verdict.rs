@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::clock::{float, micros};
-use crate::outcome::Outcome;
+use crate::outcome::RunOutcome;
 use crate::units::show_micros;
 
 /// Judgement about a run.
@@ -34,7 +34,7 @@ pub struct Check {
 
 /// Judgement with its grounds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Verdict {
+pub struct Finding {
     /// Judgement about the run.
     pub judgement: Judgement,
     /// Each bound.
@@ -43,7 +43,7 @@ pub struct Verdict {
     pub warnings: Vec<String>,
 }
 
-impl Verdict {
+impl Finding {
     /// Returns whether the run passed.
     #[must_use]
     pub const fn passed(&self) -> bool {
@@ -59,7 +59,7 @@ const BUSY: f64 = 0.95;
 
 /// Judges a run by its own objective.
 #[must_use]
-pub fn judge(outcome: &Outcome) -> Verdict {
+pub fn judge(outcome: &RunOutcome) -> Finding {
     let slo = &outcome.load.slo;
     let mut checks = Vec::new();
     if outcome.carried == 0 && outcome.bytes_down + outcome.bytes_up == 0 {
@@ -109,22 +109,22 @@ pub fn judge(outcome: &Outcome) -> Verdict {
     } else {
         Judgement::Failed
     };
-    Verdict { judgement, checks, warnings }
+    Finding { judgement, checks, warnings }
 }
 
 /// Returns whether the generator itself was so late that most of the latency is its own.
-fn is_late(outcome: &Outcome) -> bool {
+fn is_late(outcome: &RunOutcome) -> bool {
     let late = outcome.generator_late.p99;
     late > LATE_MICROS && late > outcome.latency.p99 / 2
 }
 
 /// Returns whether a failed bound says more about the generator than about the subject.
-fn is_generator_limited(outcome: &Outcome) -> bool {
+fn is_generator_limited(outcome: &RunOutcome) -> bool {
     let is_open = outcome.load.rate.per_second().is_some();
     is_open && (is_late(outcome) || outcome.generator_busy > BUSY)
 }
 
-fn warnings(outcome: &Outcome) -> Vec<String> {
+fn warnings(outcome: &RunOutcome) -> Vec<String> {
     let mut warnings = Vec::new();
     let late = outcome.generator_late.p99;
     if late > LATE_MICROS {
@@ -170,15 +170,15 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::load::Slo;
-    use crate::machine::Machine;
+    use crate::machine::MachineFacts;
     use crate::outcome::Latency;
     use crate::profile::ProfileName;
-    use crate::units::Rate;
+    use crate::units::ArrivalRate;
 
     /// Makes an outcome that passes.
-    pub(crate) fn good() -> Outcome {
+    pub(crate) fn good() -> RunOutcome {
         let mut load = ProfileName::Http.load();
-        load.rate = Rate::PerSecond(100.0);
+        load.rate = ArrivalRate::PerSecond(100.0);
         load.slo = Slo { carried: 0.9, failed: 0.01, p99: Some(Duration::from_millis(500)) };
         let latency = Latency {
             count: 1000,
@@ -190,11 +190,11 @@ pub(crate) mod tests {
             mean: 850.0,
             histogram: vec![(800, 500), (900, 400), (2_000, 90), (3_000, 9), (4_000, 1)],
         };
-        Outcome {
+        RunOutcome {
             profile: ProfileName::Http,
             subject: "gateway".to_owned(),
             started_unix_ms: 1_790_000_000_000,
-            machine: Machine::default(),
+            machine: MachineFacts::default(),
             load,
             measured_s: 10.0,
             seconds: Vec::new(),
@@ -210,13 +210,13 @@ pub(crate) mod tests {
             usage: None,
             figures: BTreeMap::new(),
             notes: Vec::new(),
-            verdict: Verdict::default(),
+            verdict: Finding::default(),
         }
     }
 
     #[test]
     fn each_bound_decides_alone_and_only_when_it_is_crossed() {
-        type Change = fn(&mut Outcome);
+        type Change = fn(&mut RunOutcome);
         let table: [(&str, Judgement, Change); 12] = [
             ("as it is", Judgement::Passed, |_| {}),
             ("90 % carried", Judgement::Passed, |outcome| outcome.carried = 900),
@@ -237,7 +237,7 @@ pub(crate) mod tests {
                 outcome.load.slo.p99 = None;
             }),
             ("a closed loop offers what it carries", Judgement::Passed, |outcome| {
-                outcome.load.rate = Rate::Max;
+                outcome.load.rate = ArrivalRate::Max;
                 outcome.carried = 100;
             }),
             ("nothing carried", Judgement::Failed, |outcome| {
@@ -257,7 +257,7 @@ pub(crate) mod tests {
 
     #[test]
     fn overloaded_generator_is_told_and_a_failure_under_it_is_not_the_subjects() {
-        let overloads: [fn(&mut Outcome); 2] = [
+        let overloads: [fn(&mut RunOutcome); 2] = [
             |outcome| outcome.generator_busy = 0.99,
             |outcome| {
                 outcome.generator_late.p99 = 600_000;
@@ -281,7 +281,7 @@ pub(crate) mod tests {
     #[test]
     fn closed_loop_with_a_busy_generator_passes_with_a_warning() {
         let mut outcome = good();
-        outcome.load.rate = Rate::Max;
+        outcome.load.rate = ArrivalRate::Max;
         outcome.generator_busy = 1.0;
         let verdict = judge(&outcome);
         assert!(verdict.passed() && verdict.warnings.len() == 1, "{verdict:?}");

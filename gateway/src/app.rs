@@ -42,7 +42,7 @@ use gateway_site::public_host::PublicHost;
 use gateway_store::{PATIENCE, SingleGateway, Store, wall_clock};
 use gateway_workspaces::changes::Changes;
 use gateway_workspaces::cluster_configs::ClusterConfigs;
-use gateway_workspaces::kubernetes::Driver;
+use gateway_workspaces::kubernetes::KubernetesDriver;
 
 pub use self::error::StartError;
 pub use self::sign_in::{DEV_USER, SignInSetupError};
@@ -67,7 +67,7 @@ pub struct App {
     certificates: Vec<Arc<Tls>>,
     audit_writer: Writer,
     renewal: Option<Renewal>,
-    driver: Arc<Driver>,
+    driver: Arc<KubernetesDriver>,
     ci: CiParts,
     environments: EnvironmentParts,
     sign_ins: SignIns,

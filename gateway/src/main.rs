@@ -9,9 +9,9 @@ use gateway::app::{App, StartError};
 use gateway::demo;
 use gateway_cli::files::allow_open_files;
 use gateway_cli::{
-    Cli, Command, Console, Exit, asks_for_json, preflight, run_ci_run, run_completions, run_config, run_environment,
-    run_forward, run_login, run_logout, run_man, run_ssh, run_ssh_config, run_token, run_user, run_whoami,
-    run_workspace,
+    Cli, Console, Exit, GatewayCommand, asks_for_json, preflight, run_ci_run, run_completions, run_config,
+    run_environment, run_forward, run_login, run_logout, run_man, run_ssh, run_ssh_config, run_token, run_user,
+    run_whoami, run_workspace,
 };
 use gateway_config::{Config, process_environment};
 use gateway_net::inherited::Inherited;
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         Err(error) => return fail(&error.into()).into(),
     };
     let exit = runtime.block_on(run(&cli, &env, is_json));
-    if matches!(cli.command, Command::Forward(_)) {
+    if matches!(cli.command, GatewayCommand::Forward(_)) {
         // A thread that reads standard input cannot be interrupted.
         runtime.shutdown_background();
     } else {
@@ -71,26 +71,26 @@ fn misused(error: &clap::Error, is_json: bool) -> ExitCode {
 async fn run(cli: &Cli, env: &BTreeMap<String, String>, is_json: bool) -> ExitCode {
     let mut console = Console::process().with_json_failures(is_json);
     let exit = match &cli.command {
-        Command::CiRun(args) => return run_ci_run(args).await,
-        Command::Config(args) => run_config(cli, args, env, &mut console),
-        Command::Login(args) => run_login(args, env, &mut console).await,
-        Command::Whoami(args) => run_whoami(cli, args, env, &mut console).await,
-        Command::Logout(args) => run_logout(args, env, &mut console).await,
-        Command::Workspace(args) => run_workspace(cli, args, env, &mut console, wall_clock()).await,
-        Command::User(args) => run_user(cli, args, env, &mut console, wall_clock()).await,
-        Command::Environment(args) => run_environment(args, env, &mut console).await,
-        Command::Token(args) => run_token(cli, args, env, &mut console, wall_clock()).await,
-        Command::Forward(args) => run_forward(args, env, &mut console).await,
-        Command::Ssh(args) => run_ssh(args, env, &mut console),
-        Command::SshConfig(args) => run_ssh_config(args, env, &mut console),
-        Command::Completions(args) => run_completions(args, &mut console),
-        Command::Man(args) => run_man(args, &mut console),
-        Command::Serve(_) => match load(cli, env).and_then(ready) {
+        GatewayCommand::CiRun(args) => return run_ci_run(args).await,
+        GatewayCommand::Config(args) => run_config(cli, args, env, &mut console),
+        GatewayCommand::Login(args) => run_login(args, env, &mut console).await,
+        GatewayCommand::Whoami(args) => run_whoami(cli, args, env, &mut console).await,
+        GatewayCommand::Logout(args) => run_logout(args, env, &mut console).await,
+        GatewayCommand::Workspace(args) => run_workspace(cli, args, env, &mut console, wall_clock()).await,
+        GatewayCommand::User(args) => run_user(cli, args, env, &mut console, wall_clock()).await,
+        GatewayCommand::Environment(args) => run_environment(args, env, &mut console).await,
+        GatewayCommand::Token(args) => run_token(cli, args, env, &mut console, wall_clock()).await,
+        GatewayCommand::Forward(args) => run_forward(args, env, &mut console).await,
+        GatewayCommand::Ssh(args) => run_ssh(args, env, &mut console),
+        GatewayCommand::SshConfig(args) => run_ssh_config(args, env, &mut console),
+        GatewayCommand::Completions(args) => run_completions(args, &mut console),
+        GatewayCommand::Man(args) => run_man(args, &mut console),
+        GatewayCommand::Serve(_) => match load(cli, env).and_then(ready) {
             // On the heap: it holds all parts of a gateway.
             Ok(config) => ended(Box::pin(serve(config)).await),
             Err(exit) => exit,
         },
-        Command::Demo(args) => match load(cli, env) {
+        GatewayCommand::Demo(args) => match load(cli, env) {
             Ok(config) => ended(Box::pin(with_signals(|stop| demo::run(config, args, stop, announce))).await),
             Err(exit) => exit,
         },

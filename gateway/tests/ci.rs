@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use gateway::app::App;
 use gateway_agents::registry::Registry;
-use gateway_ci::provider::command::{Command as Program, CommandSettings};
+use gateway_ci::provider::command::{CommandProvider as Program, CommandSettings};
 use gateway_ci::provider::{CacheKey, NewRun, Provider, RunKey};
 use gateway_config::{CiEditor, CiProvider, CiSystem, CommandCi, Config, StoreConfig, StoreUrl};
 use gateway_store::{CiRun, CiState, Managed, NewCi, NewCiRun, Quotas, Runs, Store, wall_clock};
@@ -30,7 +30,7 @@ use tokio::net::TcpStream;
 use tokio::process::Command;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use workspace_agent::{Ended, Gateway, MEMORY_BUDGET_BYTES, Options, Ports, TokenSource, Transport};
+use workspace_agent::{DialEnded, Gateway, MEMORY_BUDGET_BYTES, Options, Ports, TokenSource, Transport};
 
 /// The longest that anything here may take before it counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -56,7 +56,7 @@ struct World {
     /// Whatever the gateway runs has it.
     registry: Weak<Registry>,
     gateway: JoinSet<()>,
-    agent: JoinSet<Result<(), Ended>>,
+    agent: JoinSet<Result<(), DialEnded>>,
 }
 
 impl World {
@@ -222,7 +222,7 @@ impl World {
     /// Waits until the agent was told that its workspace is not to run, and ends its job well as the job's script does.
     async fn end_with_agent(&mut self, folder: &Path) {
         let ended = tokio::time::timeout(PATIENCE, self.agent.join_next()).await.expect("it ends").unwrap().unwrap();
-        assert!(matches!(ended, Err(Ended::WorkspaceStopped { .. })), "{ended:?}");
+        assert!(matches!(ended, Err(DialEnded::WorkspaceStopped { .. })), "{ended:?}");
         end(folder, 0);
     }
 

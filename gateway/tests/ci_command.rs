@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use gateway_ci::provider::command::{Command, CommandSettings, ENVIRONMENT};
+use gateway_ci::provider::command::{CommandProvider, CommandSettings, ENVIRONMENT};
 use gateway_ci::provider::{CacheKey, Forgotten, NewRun, Provider, ProviderError, RunKey, RunRef, RunState, RunStatus};
 use gateway_store::{SecretText, Variable, VariableKind, wall_clock};
 use gateway_types::WorkspaceName;
@@ -53,7 +53,7 @@ impl Lab {
             stop_grace,
             supervisor: Some(env!("CARGO_BIN_EXE_gateway").into()),
         };
-        let provider = Provider::Command(Command::new(settings).expect("settings"));
+        let provider = Provider::Command(CommandProvider::new(settings).expect("settings"));
         let cache = CacheKey::generate().expect("randomness");
         let workspace = "my-app".parse().expect("a name");
         Self { directory, _kept: None, provider, cache, workspace }
@@ -428,7 +428,7 @@ async fn what_cannot_be_started_is_named() {
     };
     let create = async |settings: CommandSettings| {
         let mut lab = Lab::at(settings.directory.clone(), "");
-        lab.provider = Provider::Command(Command::new(settings).expect("settings"));
+        lab.provider = Provider::Command(CommandProvider::new(settings).expect("settings"));
         let key = RunKey::generate().expect("randomness");
         lab.create_with(&key, None, &[]).await.expect_err("it cannot be started").to_string()
     };
@@ -448,7 +448,7 @@ async fn what_cannot_be_started_is_named() {
     let supervisor = Some(env!("CARGO_BIN_EXE_gateway").into());
     let broken = CommandSettings { program: vec![script.display().to_string()], supervisor, ..settings };
     let mut lab = Lab::at(broken.directory.clone(), "");
-    lab.provider = Provider::Command(Command::new(broken).expect("settings"));
+    lab.provider = Provider::Command(CommandProvider::new(broken).expect("settings"));
     let (_, run) = lab.create().await;
     assert_eq!(lab.end(&run).await, (RunState::Failed, Some("exit_status_127".to_owned())));
     assert!(lab.trace(&run).await.contains("cannot be started"));
@@ -472,7 +472,7 @@ async fn supervisor_that_says_nothing_in_time_leaves_open_whether_its_run_begins
         supervisor: Some(slow),
     };
     let mut lab = Lab::at(settings.directory.clone(), "");
-    let command = Command::new(settings).expect("settings").with_start_time(Duration::from_millis(200));
+    let command = CommandProvider::new(settings).expect("settings").with_start_time(Duration::from_millis(200));
     lab.provider = Provider::Command(command);
     let key = RunKey::generate().expect("randomness");
     let error = lab.create_with(&key, None, &[]).await.expect_err("it has not begun");

@@ -42,7 +42,7 @@ pub struct Lines {
     is_json: AtomicBool,
     is_started: AtomicBool,
     /// Taken by the writing thread.
-    stream: Mutex<Option<Stream>>,
+    stream: Mutex<Option<LogStream>>,
 }
 
 impl fmt::Debug for Lines {
@@ -80,7 +80,7 @@ impl Lines {
             lost: AtomicU64::new(0),
             is_json: AtomicBool::new(false),
             is_started: AtomicBool::new(false),
-            stream: Mutex::new(Some(Stream(file))),
+            stream: Mutex::new(Some(LogStream(file))),
         }
     }
 
@@ -193,9 +193,9 @@ impl Lines {
 
 /// Stream that another program which shares it may have set to non-blocking mode; then it is waited for here.
 #[derive(Debug)]
-struct Stream(Option<File>);
+struct LogStream(Option<File>);
 
-impl Write for Stream {
+impl Write for LogStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let Some(file) = &mut self.0 else { return Err(ErrorKind::NotConnected.into()) };
         loop {

@@ -12,9 +12,9 @@ mod down;
 mod object;
 mod up;
 
-pub use self::down::{Apply, Call, Identity, Remove, Scope};
+pub use self::down::{Apply, Call, CallIdentity, Remove, Scope};
 pub use self::object::{INVENTORY_KEY_BYTES_MAX, ObjectRef};
-pub use self::up::{Answer, Done, ObjectError, ObjectErrorCode, Progress, Step};
+pub use self::up::{CallAnswer, CallProgress, Done, ObjectError, ObjectErrorCode, ObjectStep};
 pub use crate::reconcile::{Blocker, Decoder, Message, MessageError};
 
 use crate::reconcile::{DETAIL_BYTES_MAX, ENTRIES_MAX, MESSAGE_BYTES_MAX};

@@ -7,7 +7,7 @@ use crate::version::{self, VersionRange};
 
 /// Reason why a Hello cannot be answered with a Welcome. The texts reach the agent's log.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Refusal {
+pub enum HelloRefusal {
     /// No protocol version is spoken by both.
     #[error(
         "the agent speaks protocol versions {} to {}, this gateway speaks {} to {}: install a matching agent",
@@ -46,14 +46,14 @@ impl Agreement {
 ///
 /// # Errors
 /// [`Refusal`] with the cause that the agent is told.
-pub fn agree(hello: &Hello, role: Role) -> Result<Agreement, Refusal> {
+pub fn agree(hello: &Hello, role: Role) -> Result<Agreement, HelloRefusal> {
     if hello.role != role {
-        return Err(Refusal::Role);
+        return Err(HelloRefusal::Role);
     }
-    let version = version::OURS.agree(hello.versions).ok_or(Refusal::Version { theirs: hello.versions })?;
+    let version = version::OURS.agree(hello.versions).ok_or(HelloRefusal::Version { theirs: hello.versions })?;
     let agreement = Agreement { version, features: version::agree_features(&hello.features, role) };
     if role == Role::Cluster && !agreement.has(version::FEATURE_RECONCILE) {
-        return Err(Refusal::CannotReconcile);
+        return Err(HelloRefusal::CannotReconcile);
     }
     Ok(agreement)
 }
@@ -91,8 +91,8 @@ mod tests {
     #[test]
     fn version_from_the_future_and_foreign_role_are_refused_by_name() {
         let theirs = VersionRange { min: 8, max: 9 };
-        assert_eq!(agree(&hello(theirs), Role::Workspace), Err(Refusal::Version { theirs }));
-        assert_eq!(agree(&hello(version::OURS), Role::Cluster), Err(Refusal::Role));
+        assert_eq!(agree(&hello(theirs), Role::Workspace), Err(HelloRefusal::Version { theirs }));
+        assert_eq!(agree(&hello(version::OURS), Role::Cluster), Err(HelloRefusal::Role));
     }
 
     #[test]
@@ -101,7 +101,7 @@ mod tests {
         let cluster = agree(&offers(Role::Cluster, version::FEATURE_RECONCILE), Role::Cluster);
         assert!(cluster.is_ok_and(|agreement| agreement.has(version::FEATURE_RECONCILE)));
         let old = agree(&offers(Role::Cluster, version::FEATURE_RESUME), Role::Cluster);
-        assert_eq!(old, Err(Refusal::CannotReconcile));
+        assert_eq!(old, Err(HelloRefusal::CannotReconcile));
         let workspace = agree(&offers(Role::Workspace, version::FEATURE_RECONCILE), Role::Workspace);
         assert!(workspace.is_ok_and(|agreement| agreement.features.is_empty()));
     }

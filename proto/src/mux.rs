@@ -26,9 +26,9 @@ use bytes::Bytes;
 
 pub use self::budget::{Budget, ReplicaBudget};
 pub use self::error::{OpenError, SessionError};
-pub use self::event::Event;
+pub use self::event::MuxEvent;
 
-use self::channel::{Channel, Live, SendState};
+use self::channel::{Channel, OpenChannel, SendState};
 use self::keepalive::Keepalive;
 use self::numbering::Numbering;
 use self::replay::Replay;
@@ -201,7 +201,7 @@ pub struct Mux {
     control: VecDeque<Body>,
     /// Channels whose destination took enough for a grant.
     grants_due: Vec<ChannelId>,
-    events: VecDeque<Event>,
+    events: VecDeque<MuxEvent>,
     queued_bytes: usize,
     /// Bytes that were lent by channels that are gone. They count in the budget until they are given back.
     orphaned: u64,
@@ -287,7 +287,7 @@ impl Mux {
         }
         let channel = self.last_opened.next().ok_or(OpenError::ChannelsExhausted)?;
         let window = self.budget.reserve_window(self.settings.window_initial).ok_or(OpenError::BudgetExhausted)?;
-        let mut live = Live::new(self.settings.open_credit, window, self.settings.window_max, now);
+        let mut live = OpenChannel::new(self.settings.open_credit, window, self.settings.window_max, now);
         let taken = live.send.credit.take(first.len().min(INTERACTIVE_BYTES_MAX));
         if !self.replay.admit(taken, &mut self.budget) {
             self.budget.release(u64::from(window));
@@ -456,7 +456,7 @@ impl Mux {
     }
 
     /// Returns the next event for the application.
-    pub fn poll_event(&mut self) -> Option<Event> {
+    pub fn poll_event(&mut self) -> Option<MuxEvent> {
         self.events.pop_front()
     }
 

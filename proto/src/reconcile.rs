@@ -14,7 +14,8 @@ pub(crate) use self::decoder::delimited;
 pub use self::decoder::{Decoder, Message};
 pub use self::down::{Intent, NamespaceMode, SecretRef, Terms, ToCluster};
 pub use self::up::{
-    Begin, Blocker, Condition, Deployment, Detail, Failure, FailureKind, FromCluster, Report, Termination,
+    Begin, Blocker, Condition, Deployment, FailureKind, FromCluster, ObjectDetail, ReconcileFailure, Termination,
+    WorkspaceReport,
 };
 
 /// The port of a cluster agent's session that is no port: the conversation of this module. No user's address has it.

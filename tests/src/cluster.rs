@@ -15,12 +15,12 @@ use tokio_util::bytes::Bytes;
 use tunnel_link::channel_io::ChannelIo;
 use tunnel_link::grpc::{ConnectError, Dialed, dial, drive};
 use tunnel_link::pace::Paced;
-use tunnel_link::session::{Link, Session};
+use tunnel_link::session::{LinkHold, Session};
 use tunnel_proto::environments::ObjectRef;
 use tunnel_proto::hello::{Hello, Resume, Role, Welcome};
 use tunnel_proto::mux::{Settings, Side};
 use tunnel_proto::reconcile::{
-    Begin, Decoder, Deployment, FromCluster, Intent, RECONCILE_PORT, Report, Termination, Terms, ToCluster,
+    Begin, Decoder, Deployment, FromCluster, Intent, RECONCILE_PORT, Termination, Terms, ToCluster, WorkspaceReport,
 };
 use tunnel_proto::version;
 
@@ -211,17 +211,17 @@ impl ClusterAgent {
     }
 
     /// Reports with the next number, and waits until that is stored.
-    pub async fn report(&mut self, report: Report) {
+    pub async fn report(&mut self, report: WorkspaceReport) {
         self.reports += 1;
         let number = self.reports;
-        self.say(&FromCluster::Report(Box::new(Report { number, ..report }))).await;
+        self.say(&FromCluster::Report(Box::new(WorkspaceReport { number, ..report }))).await;
         self.noted(number).await;
     }
 }
 
 /// What an agent says that did what an intent wants.
 #[must_use]
-pub fn done(intent: &Intent) -> Report {
+pub fn done(intent: &Intent) -> WorkspaceReport {
     let replicas = intent.desired.replicas();
     let condition = |kind: &str, reason: &str| tunnel_proto::reconcile::Condition {
         kind: kind.into(),
@@ -244,14 +244,14 @@ pub fn done(intent: &Intent) -> Report {
         ],
     };
     let is_ending = intent.desired == gateway_types::DesiredState::Terminated;
-    Report {
+    WorkspaceReport {
         number: 0,
         workspace: intent.workspace.clone(),
         namespace: intent.namespace.clone(),
         applied: intent.generation,
         deployment: (!is_ending).then_some(deployment),
         termination: is_ending.then(|| Termination { is_done: true, blockers: Vec::new() }),
-        ..Report::default()
+        ..WorkspaceReport::default()
     }
 }
 
@@ -299,7 +299,7 @@ pub async fn connect(
     tokio::time::timeout(PATIENCE, answer).await.expect("an answer")
 }
 
-fn serve(dialed: Dialed, link: Link, tasks: &mut JoinSet<()>) {
+fn serve(dialed: Dialed, link: LinkHold, tasks: &mut JoinSet<()>) {
     dialed.attach(link.clone());
     tasks.spawn(async move {
         let Dialed { reader, .. } = dialed;

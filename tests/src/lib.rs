@@ -41,8 +41,8 @@ use tunnel_link::backoff::Backoff;
 use tunnel_link::drain::Drained;
 use tunnel_proto::hello::Port;
 use workspace_agent::{
-    Agent, Ended, Gateway, MEMORY_BUDGET_BYTES, Machine, Options, Ports, TerminalOptions, Terminals, TokenSource,
-    Transport,
+    Agent, DialEnded, Gateway, LocalMachine, MEMORY_BUDGET_BYTES, Options, Ports, TerminalOptions, Terminals,
+    TokenSource, Transport,
 };
 
 /// The longest that anything in a test may take before it counts as hanging.
@@ -270,7 +270,7 @@ impl TestGateway {
 /// An agent in this process.
 pub struct TestAgent {
     stop: CancellationToken,
-    task: JoinSet<Result<(), Ended>>,
+    task: JoinSet<Result<(), DialEnded>>,
 }
 
 fn options(gateway: Gateway, transport: Transport, token: TokenSource, exposed: Vec<Port>) -> Options {
@@ -297,7 +297,7 @@ impl TestAgent {
         Self::run(options(gateway, Transport::default(), token, Vec::new()).agent())
     }
 
-    fn run(agent: Agent<Machine>) -> Self {
+    fn run(agent: Agent<LocalMachine>) -> Self {
         let stop = CancellationToken::new();
         let mut task = JoinSet::new();
         task.spawn(agent.run(stop.clone()));
@@ -311,7 +311,7 @@ impl TestAgent {
     }
 
     /// Waits until it ends by itself.
-    pub async fn ended(&mut self) -> Result<(), Ended> {
+    pub async fn ended(&mut self) -> Result<(), DialEnded> {
         let ended = tokio::time::timeout(PATIENCE, self.task.join_next()).await;
         ended.expect("the agent ends").expect("it ran").expect("it did not panic")
     }

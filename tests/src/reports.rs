@@ -3,7 +3,7 @@
 use gateway_store::{Managed, Observation, Store, wall_clock};
 use gateway_types::ActualState;
 use gateway_workspaces::addresses::Addresses;
-use gateway_workspaces::changes::{Change, Changes};
+use gateway_workspaces::changes::{ChangeNotice, Changes};
 use gateway_workspaces::service::{NewOn, NewWorkspace, Workspaces};
 use tunnel_proto::reconcile::Blocker;
 use workspace_spec::cluster_config;
@@ -66,7 +66,7 @@ pub async fn observe(
         };
         let (id, revision) = (found.workspace.id, found.lifecycle.revision);
         if store.swap_report(id, revision, &next, &observed).await.expect("the store answers") {
-            changes.say(Change { workspace: id, cluster: found.cluster() });
+            changes.say(ChangeNotice { workspace: id, cluster: found.cluster() });
             return;
         }
     }

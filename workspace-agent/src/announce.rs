@@ -11,7 +11,7 @@ use std::time::Duration;
 use tunnel_proto::hello::Welcome;
 
 use crate::dial::Observer;
-use crate::listening::{Announced, Place};
+use crate::listening::{Announced, LocalAddress};
 use crate::ports::{self, Ports};
 use crate::{AgentEvent, Options};
 
@@ -26,11 +26,11 @@ const STACK_BYTES: usize = 256 * 1024;
 #[must_use]
 pub fn observer(options: &Options) -> Observer {
     let (ports, terminal) = (options.ports.clone(), options.terminal.is_some());
-    let (sender, receiver) = sync_channel::<Place>(1);
+    let (sender, receiver) = sync_channel::<LocalAddress>(1);
     let writer = std::thread::Builder::new().name("announce".to_owned()).stack_size(STACK_BYTES);
     // Without a thread nothing is announced, and the agent runs all the same.
     drop(writer.spawn(move || announce(&receiver, &ports, terminal)));
-    let mut sender: Option<SyncSender<Place>> = Some(sender);
+    let mut sender: Option<SyncSender<LocalAddress>> = Some(sender);
     let goes_on = stdout().is_terminal();
     Box::new(move |event| {
         let AgentEvent::Connected { welcome, .. } = event else { return };
@@ -43,16 +43,16 @@ pub fn observer(options: &Options) -> Observer {
     })
 }
 
-fn place(welcome: &Welcome) -> Place {
+fn place(welcome: &Welcome) -> LocalAddress {
     let url = match welcome.workspace_url.as_str() {
         "" => String::new(),
         url if url.ends_with('/') => url.to_owned(),
         url => format!("{url}/"),
     };
-    Place { workspace: welcome.workspace.clone(), url }
+    LocalAddress { workspace: welcome.workspace.clone(), url }
 }
 
-fn announce(connected: &Receiver<Place>, ports: &Arc<Ports>, terminal: bool) {
+fn announce(connected: &Receiver<LocalAddress>, ports: &Arc<Ports>, terminal: bool) {
     let Ok(mut place) = connected.recv() else { return };
     let listening = ports::listening(ports, terminal).ok();
     let mut announced = Announced::default();

@@ -24,8 +24,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use tokio::time::Instant;
 
 pub use self::command::CommandLine;
-pub use self::decide::On;
-pub use self::end::End;
+pub use self::decide::HoldCondition;
+pub use self::end::CommandEnd;
 pub use self::length::Length;
 pub(crate) use self::limit::ends_at;
 
@@ -53,7 +53,7 @@ pub struct CiOptions {
     /// Command to run.
     pub command: CommandLine,
     /// Outcomes of the command after which the job is held.
-    pub on: On,
+    pub on: HoldCondition,
     /// Longest time that the job is held.
     pub hold: Length,
     /// Time at which the CI system ends the job, held or not, if it tells. Units: seconds since the Unix epoch.
@@ -79,7 +79,7 @@ pub fn say(text: &str) {
 ///
 /// # Errors
 /// The system's, and then the command was not started.
-pub async fn run(options: CiOptions, say: impl Fn(&str)) -> io::Result<End> {
+pub async fn run(options: CiOptions, say: impl Fn(&str)) -> io::Result<CommandEnd> {
     let CiOptions { command, on, hold, ends_at, patience, agent, spent_file, witness } = options;
     let mut signals = Signals::take()?;
     let job = Arc::new(HeldJob::new(command.shown()));
@@ -97,7 +97,7 @@ pub async fn run(options: CiOptions, say: impl Fn(&str)) -> io::Result<End> {
         attachment.end(GOODBYE_TIMEOUT).await;
         return Ok(ran.end);
     }
-    let mut held = Held { job, attachment, signals, hold, ends_at };
+    let mut held = EndedJob { job, attachment, signals, hold, ends_at };
     let chosen = held.wait(ran, patience, &say).await;
     tokio::time::sleep(LAST_WORD).await;
     held.attachment.end(GOODBYE_TIMEOUT).await;
@@ -105,7 +105,7 @@ pub async fn run(options: CiOptions, say: impl Fn(&str)) -> io::Result<End> {
 }
 
 /// A job whose command has ended.
-struct Held {
+struct EndedJob {
     job: Arc<HeldJob>,
     attachment: Attachment,
     signals: Signals,
@@ -113,7 +113,7 @@ struct Held {
     ends_at: Option<u64>,
 }
 
-impl Held {
+impl EndedJob {
     /// Makes the job reachable and waits for a choice; `None` if no user made one.
     async fn wait(&mut self, ran: Ran, patience: Length, say: impl Fn(&str)) -> Option<Chosen> {
         let (hold, cut) = match limit::hold(self.hold, self.ends_at, wall_clock()) {

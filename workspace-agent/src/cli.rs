@@ -24,7 +24,7 @@ use crate::{MEMORY_BUDGET_BYTES, Options, TerminalOptions, Terminals, TokenSourc
 /// The agent inside a workspace: makes its ports reachable through a gateway.
 #[derive(Debug, Parser)]
 #[command(name = "workspace-agent", version = env!("BUILT_VERSION"), propagate_version = true)]
-pub struct Cli<C: Subcommand> {
+pub struct AgentCli<C: Subcommand> {
     /// What to do.
     #[command(subcommand)]
     pub command: C,
@@ -48,7 +48,7 @@ pub enum WorkspaceCommand {
 /// What `workspace-agent` can.
 #[cfg(feature = "cluster")]
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum AgentCommand {
     /// In a workspace.
     #[command(flatten)]
     Workspace(WorkspaceCommand),
@@ -221,7 +221,7 @@ mod tests {
 
     use super::*;
 
-    fn arguments(cli: Cli<WorkspaceCommand>) -> RunArguments {
+    fn arguments(cli: AgentCli<WorkspaceCommand>) -> RunArguments {
         match cli.command {
             WorkspaceCommand::Run(arguments) => arguments,
             WorkspaceCommand::Ci(_) | WorkspaceCommand::CiWitness => panic!("another command"),
@@ -232,7 +232,7 @@ mod tests {
         // Any file will do: it is read when the agent dials.
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
         let fixed = ["workspace-agent", "run", "--gateway", "http://localhost:8081", "--token-file", file];
-        Ok(arguments(Cli::try_parse_from(fixed.iter().chain(more))?))
+        Ok(arguments(AgentCli::try_parse_from(fixed.iter().chain(more))?))
     }
 
     #[test]
@@ -248,7 +248,7 @@ mod tests {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
         let parse = |url: &str, more: &[&str]| {
             let fixed = ["workspace-agent", "run", "--gateway", url];
-            let cli = Cli::try_parse_from(fixed.iter().chain(more)).map_err(|error| error.to_string())?;
+            let cli = AgentCli::try_parse_from(fixed.iter().chain(more)).map_err(|error| error.to_string())?;
             arguments(cli).options().map(drop).map_err(|error| format!("{error:#}"))
         };
         let tls = "https://localhost:8081";
@@ -273,8 +273,8 @@ mod tests {
         let names = |command: clap::Command| {
             command.get_subcommands().map(|command| command.get_name().to_owned()).collect::<Vec<_>>()
         };
-        let slim = names(Cli::<WorkspaceCommand>::command());
-        let mut whole = names(Cli::<Command>::command());
+        let slim = names(AgentCli::<WorkspaceCommand>::command());
+        let mut whole = names(AgentCli::<AgentCommand>::command());
         assert!(!slim.is_empty() && !slim.contains(&"cluster".to_owned()), "{slim:?}");
         whole.retain(|name| name != "cluster");
         assert_eq!(slim, whole);

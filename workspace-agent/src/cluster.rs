@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_cluster::environments::{CALLS_MAX, CallEnd, Environments, Slot};
+use agent_cluster::environments::{CALLS_MAX, CallEnd, CallPermit, Environments};
 use agent_cluster::kube::config::{KubeConfigOptions, Kubeconfig};
 use agent_cluster::kube::{self, Client, Config};
 use agent_cluster::lease::{Lease, lead};
@@ -24,7 +24,7 @@ use tunnel_proto::reason::Reason;
 use tunnel_proto::reconcile::RECONCILE_PORT;
 
 use crate::dial::{Connected, DialFailure, Gateway, Network, Offer, Transport};
-use crate::{Agent, Ended, Ports, TokenSource};
+use crate::{Agent, DialEnded, Ports, TokenSource};
 
 /// Default name of the lease.
 pub const LEASE_NAME: &str = "workspace-gateway-cluster-agent";
@@ -77,7 +77,7 @@ pub enum ClusterEnded {
     Client(#[source] kube::Error),
     /// The agent stopped for good, for a reason between it and the gateway.
     #[error(transparent)]
-    Ended(#[from] Ended),
+    Ended(#[from] DialEnded),
 }
 
 /// Runs a cluster agent until `stop` or until nothing but a person can help.
@@ -124,11 +124,11 @@ async fn session(
     client: Client,
     environments: Environments,
     end: CancellationToken,
-) -> Result<(), Ended> {
+) -> Result<(), DialEnded> {
     let (conversations, mut opened) = mpsc::channel(1);
     let (calls, called) = mpsc::channel(CALLS_MAX);
     let answering = answer(environments.clone(), called, &end);
-    let network = Cluster { gateway: options.gateway.clone(), conversations, environments, calls };
+    let network = ClusterNetwork { gateway: options.gateway.clone(), conversations, environments, calls };
     let agent = Agent {
         transport: options.transport,
         role: Role::Cluster,
@@ -163,7 +163,11 @@ async fn session(
 }
 
 /// Answers calls, each in a task of its own, until no more can come.
-async fn answer(environments: Environments, mut called: mpsc::Receiver<(Slot, DuplexStream)>, end: &CancellationToken) {
+async fn answer(
+    environments: Environments,
+    mut called: mpsc::Receiver<(CallPermit, DuplexStream)>,
+    end: &CancellationToken,
+) {
     let mut answering = JoinSet::new();
     let log = |ended: Result<CallEnd, JoinError>| match ended {
         Ok(CallEnd::Protocol(error)) => warn!(%error, "the gateway said what is no call for an environment"),
@@ -186,16 +190,16 @@ async fn answer(environments: Environments, mut called: mpsc::Receiver<(Slot, Du
 }
 
 /// The network of a cluster agent: a gateway, and no port but the conversation and calls.
-struct Cluster {
+struct ClusterNetwork {
     gateway: Gateway,
     /// Holds one conversation that was not taken up yet; a further one is refused meanwhile, and not missed.
     conversations: mpsc::Sender<DuplexStream>,
     environments: Environments,
     /// Never full for long: there are as many slots as places.
-    calls: mpsc::Sender<(Slot, DuplexStream)>,
+    calls: mpsc::Sender<(CallPermit, DuplexStream)>,
 }
 
-impl Network for Cluster {
+impl Network for ClusterNetwork {
     type Socket = DuplexStream;
 
     async fn dial(&self, offer: Offer) -> Result<Connected, DialFailure> {
@@ -231,14 +235,14 @@ impl Network for Cluster {
 mod tests {
     use super::*;
 
-    fn network() -> (Cluster, mpsc::Receiver<DuplexStream>, mpsc::Receiver<(Slot, DuplexStream)>) {
+    fn network() -> (ClusterNetwork, mpsc::Receiver<DuplexStream>, mpsc::Receiver<(CallPermit, DuplexStream)>) {
         let gateway = Gateway::parse("http://localhost:1", None).expect("a gateway");
         let config = Config::new("http://localhost:1".parse().expect("an address"));
         let client = Client::try_from(config).expect("a client");
         let environments = Environments::new(access(&client), "agents".to_owned());
         let (conversations, opened) = mpsc::channel(1);
         let (calls, called) = mpsc::channel(CALLS_MAX);
-        (Cluster { gateway, conversations, environments, calls }, opened, called)
+        (ClusterNetwork { gateway, conversations, environments, calls }, opened, called)
     }
 
     #[tokio::test]

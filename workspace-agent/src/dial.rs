@@ -23,28 +23,28 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use tunnel_link::backoff::Backoff;
 use tunnel_link::grpc::{ConnectError, Dialed, drive};
-use tunnel_link::session::{Link, LinkEnd, Session};
+use tunnel_link::session::{LinkEnd, LinkHold, Session};
 use tunnel_proto::hello::{Hello, Join, Role, Welcome};
 use tunnel_proto::limit::{OPEN_CREDIT_BYTES, REPLAY_BYTES_MAX, RESUME_ANSWER_TIMEOUT, SESSION_BUDGET_BYTES};
 use tunnel_proto::mux::{ReplicaBudget, SessionError, replay_budget};
 use tunnel_proto::reason::Reason;
 use tunnel_proto::version;
 
-pub use tunnel_link::connect::Stream;
+pub use tunnel_link::connect::DialedStream;
 pub use tunnel_link::proxy::{BadProxy, Proxy};
 
 pub use self::connect::{BadGateway, Connected, Gateway, GatewayError, Offer, TlsError};
 pub use self::credential::{BadClientFiles, ClientFiles, ClientKey};
 use self::decide::Streak;
 pub(crate) use self::decide::with_sources;
-pub use self::decide::{DialFailure, Next, decide};
-pub use self::network::{Machine, Network};
-pub use self::socket::Socket;
-pub use self::transport::{Memory, Plan, Transport, cannot_pass};
+pub use self::decide::{AfterFailure, DialFailure, decide};
+pub use self::network::{LocalMachine, Network};
+pub use self::socket::AppSocket;
+pub use self::transport::{DialHistory, Transport, TransportPlan, cannot_pass};
 
 use self::carried::Carried;
 use self::credential::read_token;
-use self::link::{Connection, Greeting};
+use self::link::{Greeting, LinkConnection};
 use crate::{Ports, TokenSource};
 
 /// Longest wait for a gateway's answer to a Hello while there is no session to save.
@@ -59,7 +59,7 @@ const GOODBYE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Reason why an agent stopped for good. Each text says what a person can do.
 #[derive(Debug, Error)]
-pub enum Ended {
+pub enum DialEnded {
     /// The gateway refused this agent as it is.
     #[error("the gateway refused this agent: {message}")]
     Refused {
@@ -134,7 +134,7 @@ pub struct Agent<N> {
     /// Transports that its links may use.
     pub transport: Transport,
     /// Experience of earlier dials with them.
-    pub memory: Memory,
+    pub memory: DialHistory,
     /// Back-off between attempts.
     pub backoff: Backoff,
     /// Random numbers, uniform in `0.0..1.0`.
@@ -169,7 +169,7 @@ impl<N: Network> Agent<N> {
             role: Role::Workspace,
             ports,
             transport: Transport::default(),
-            memory: Memory::default(),
+            memory: DialHistory::default(),
             backoff: Backoff::default(),
             roll: Box::new(rand::random),
             instance: rand::random(),
@@ -185,7 +185,7 @@ impl<N: Network> Agent<N> {
     ///
     /// # Errors
     /// [`Ended`] says what a person has to do.
-    pub async fn run(mut self, stop: CancellationToken) -> Result<(), Ended> {
+    pub async fn run(mut self, stop: CancellationToken) -> Result<(), DialEnded> {
         let mut carried = None;
         let result = self.keep_up(&mut carried, &stop).await;
         if result.is_ok() && carried.as_ref().is_some_and(|carried| carried.session.is_detached()) {
@@ -201,7 +201,7 @@ impl<N: Network> Agent<N> {
         result
     }
 
-    async fn keep_up(&mut self, carried: &mut Option<Carried>, stop: &CancellationToken) -> Result<(), Ended> {
+    async fn keep_up(&mut self, carried: &mut Option<Carried>, stop: &CancellationToken) -> Result<(), DialEnded> {
         let mut streak = Streak::default();
         loop {
             let started = Instant::now();
@@ -213,8 +213,8 @@ impl<N: Network> Agent<N> {
             let failures = streak.failures();
             let bounds = streak.bounds(&self.backoff, carried.is_some());
             match decide(failure, up, failures, (self.roll)(), &bounds) {
-                Next::Stop(ended) => return Err(ended),
-                Next::Redial { after, cause } => {
+                AfterFailure::Stop(ended) => return Err(ended),
+                AfterFailure::Redial { after, cause } => {
                     let lasted = started.elapsed();
                     warn!(
                         cause,
@@ -266,7 +266,7 @@ impl<N: Network> Agent<N> {
         carried: &mut Option<Carried>,
         give_up: &CancellationToken,
         stop: &CancellationToken,
-    ) -> Result<Option<(DialFailure, Duration)>, Ended> {
+    ) -> Result<Option<(DialFailure, Duration)>, DialEnded> {
         let token = read_token(&self.token).await?;
         let network = self.network.clone();
         let plan = self.memory.plan(self.transport);
@@ -329,7 +329,7 @@ impl<N: Network> Agent<N> {
         carried: &mut Option<Carried>,
         dialed: &Dialed,
         stop: &CancellationToken,
-    ) -> Result<Link, SessionError> {
+    ) -> Result<LinkHold, SessionError> {
         let welcome = &dialed.welcome;
         let mut resumed = None;
         match carried.as_mut().map(|carried| carried.go_on(welcome)) {
@@ -364,7 +364,7 @@ impl<N: Network> Agent<N> {
         &mut self,
         carried: &mut Option<Carried>,
         dialed: Dialed,
-        mut connection: Connection,
+        mut connection: LinkConnection,
         stop: &CancellationToken,
     ) -> Option<DialFailure> {
         let link = match self.take_up(carried, &dialed, stop).await {

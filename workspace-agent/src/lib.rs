@@ -22,7 +22,7 @@ use tunnel_proto::limit::{LANES_MAX, SESSION_BUDGET_BYTES};
 use tunnel_proto::mux::ReplicaBudget;
 use tunnel_proto::terminal::TERMINAL_PORT;
 
-pub use self::dial::{Agent, AgentEvent, Ended, Gateway, Machine, Transport};
+pub use self::dial::{Agent, AgentEvent, DialEnded, Gateway, LocalMachine, Transport};
 pub use self::ports::Ports;
 pub use self::terminal::{TerminalOptions, Terminals};
 
@@ -52,10 +52,10 @@ pub struct Options {
 impl Options {
     /// Makes an agent of this machine, whose parts can then be replaced.
     #[must_use]
-    pub fn agent(self) -> Agent<Machine> {
+    pub fn agent(self) -> Agent<LocalMachine> {
         let Self { gateway, transport, token, ports, lanes, memory_budget, terminal } = self;
         let told = if terminal.is_some() { with_terminal(&ports) } else { ports.clone() };
-        let network = Machine { gateway, ports, terminals: terminal };
+        let network = LocalMachine { gateway, ports, terminals: terminal };
         let lanes = lanes.clamp(1, LANES_MAX);
         Agent { transport, lanes, budget: ReplicaBudget::new(memory_budget), ..Agent::new(network, token, told) }
     }
@@ -99,7 +99,7 @@ impl std::fmt::Debug for TokenSource {
 ///
 /// # Errors
 /// [`Ended`] says what a person has to do. Everything that time can heal is retried here and is no error.
-pub async fn run(options: Options, stop: CancellationToken) -> Result<(), Ended> {
+pub async fn run(options: Options, stop: CancellationToken) -> Result<(), DialEnded> {
     run_observed(options, Box::new(|_event| {}), stop).await
 }
 
@@ -107,7 +107,11 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), Ended>
 ///
 /// # Errors
 /// As [`run`].
-pub async fn run_observed(options: Options, observer: dial::Observer, stop: CancellationToken) -> Result<(), Ended> {
+pub async fn run_observed(
+    options: Options,
+    observer: dial::Observer,
+    stop: CancellationToken,
+) -> Result<(), DialEnded> {
     let terminals = options.terminal.clone();
     let agent = Agent { observer, ..options.agent() };
     let ended = agent.run(stop).await;

@@ -68,14 +68,14 @@ impl Announced {
 
 /// Address of a workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct LocalAddress {
     /// Its name.
     pub workspace: String,
     /// Its URL as the gateway says it; empty from a gateway that does not.
     pub url: String,
 }
 
-impl Place {
+impl LocalAddress {
     /// Writes the greeting for the owner once the workspace is connected: its address, the ports that listen, what to
     /// do next. `ports` is `None` if the machine does not tell.
     #[must_use]
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn greeting_has_the_address_the_ports_and_what_to_do() {
-        let place = Place { workspace: "my-app".into(), url: "https://my-app.ws.test:8443/".into() };
+        let place = LocalAddress { workspace: "my-app".into(), url: "https://my-app.ws.test:8443/".into() };
         assert_eq!(
             place.greeting(Some(&[3000, 60_001, 60_002])),
             "my-app is connected: https://my-app.ws.test:8443/\n\
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn greeting_does_without_what_is_not_known() {
-        let place = Place { workspace: "my-app".into(), url: String::new() };
+        let place = LocalAddress { workspace: "my-app".into(), url: String::new() };
         let text = place.greeting(None);
         assert!(text.starts_with("my-app is connected.\nStart an app on any port"), "{text}");
         assert_eq!(place.list(&[80]), "  80\n");

@@ -15,9 +15,9 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tunnel_link::causes;
 use tunnel_link::memory::giving_back;
 
-use crate::Ended;
+use crate::DialEnded;
 use crate::ci;
-use crate::cli::{CiArguments, Cli, WorkspaceCommand};
+use crate::cli::{AgentCli, CiArguments, WorkspaceCommand};
 
 /// Exit status for a configuration that cannot work (`EX_USAGE` of sysexits).
 const BAD_CONFIGURATION: u8 = 64;
@@ -28,7 +28,7 @@ const WORKSPACE_STOPPED: u8 = 3;
 /// Runs `workspace-agent-slim`: parses, runs, maps the result to an exit status.
 #[must_use]
 pub fn slim() -> ExitCode {
-    let exit = workspace(Cli::parse().command);
+    let exit = workspace(AgentCli::parse().command);
     program_log::finish();
     exit
 }
@@ -37,9 +37,9 @@ pub fn slim() -> ExitCode {
 #[cfg(feature = "cluster")]
 #[must_use]
 pub fn whole() -> ExitCode {
-    let exit = match Cli::parse().command {
-        crate::cli::Command::Workspace(command) => workspace(command),
-        crate::cli::Command::Cluster(arguments) => {
+    let exit = match AgentCli::parse().command {
+        crate::cli::AgentCommand::Workspace(command) => workspace(command),
+        crate::cli::AgentCommand::Cluster(arguments) => {
             log(LevelFilter::INFO);
             match arguments.options() {
                 // Two threads: what a large cluster sends is read beside the session, which has to answer in time.
@@ -167,9 +167,12 @@ where
 
 /// Returns the exit status that tells why an agent ended.
 fn status_of(error: &anyhow::Error) -> u8 {
-    match error.downcast_ref::<Ended>() {
-        Some(Ended::WorkspaceStopped { .. }) => WORKSPACE_STOPPED,
-        Some(Ended::Refused { .. } | Ended::Displaced | Ended::Revoked { .. } | Ended::Token { .. }) | None => 1,
+    match error.downcast_ref::<DialEnded>() {
+        Some(DialEnded::WorkspaceStopped { .. }) => WORKSPACE_STOPPED,
+        Some(
+            DialEnded::Refused { .. } | DialEnded::Displaced | DialEnded::Revoked { .. } | DialEnded::Token { .. },
+        )
+        | None => 1,
     }
 }
 

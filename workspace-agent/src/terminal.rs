@@ -29,8 +29,8 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, info};
 use tunnel_proto::reason::Reason;
 
-use self::job::Job;
-use self::live::Live;
+use self::job::TerminalJob;
+use self::live::LiveTerminal;
 use self::message::Size;
 
 /// Most terminals at a time.
@@ -60,28 +60,28 @@ pub struct TerminalOptions {
     /// Names of variables of this process that the shell does not get: secrets of the agent.
     pub without: Vec<OsString>,
     /// The job that this machine runs, if it does.
-    pub job: Option<Arc<dyn Job>>,
+    pub job: Option<Arc<dyn TerminalJob>>,
 }
 
 /// The terminals of this machine. Clones are the same terminals; dropping the last one ends them.
 #[derive(Clone, Debug)]
 pub struct Terminals {
-    inner: Arc<Inner>,
+    inner: Arc<TerminalsShared>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct TerminalsShared {
     options: TerminalOptions,
     /// Tells the terminals of this process from those of one before it.
     instance: String,
-    live: Mutex<BTreeMap<String, Arc<Live>>>,
+    live: Mutex<BTreeMap<String, Arc<LiveTerminal>>>,
     made: Mutex<u64>,
     channels: AtomicUsize,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
-impl Drop for Inner {
+impl Drop for TerminalsShared {
     fn drop(&mut self) {
         self.stop.cancel();
     }
@@ -101,7 +101,7 @@ impl Terminals {
     #[must_use]
     pub fn new(options: TerminalOptions) -> Self {
         let instance = random_name();
-        let inner = Inner {
+        let inner = TerminalsShared {
             options,
             instance,
             live: Mutex::default(),
@@ -121,7 +121,7 @@ impl Terminals {
         if self.inner.stop.is_cancelled() {
             return Err(Reason::PortClosed);
         }
-        let place = Place::take(self).ok_or(Reason::Overloaded)?;
+        let place = ChannelPermit::take(self).ok_or(Reason::Overloaded)?;
         let (near, far) = duplex(PIPE_BYTES);
         let stop = self.inner.stop.clone();
         drop(self.inner.tasks.spawn(async move {
@@ -189,27 +189,27 @@ impl Terminals {
         Ok(id)
     }
 
-    fn find(&self, id: &str) -> Option<Arc<Live>> {
+    fn find(&self, id: &str) -> Option<Arc<LiveTerminal>> {
         self.inner.live.lock().get(id).cloned()
     }
 
     /// Returns the terminals in the order in which they were made.
-    fn list(&self) -> Vec<(String, Arc<Live>)> {
+    fn list(&self) -> Vec<(String, Arc<LiveTerminal>)> {
         let live = self.inner.live.lock();
         let mut list: Vec<_> = live.iter().map(|(id, terminal)| (id.clone(), terminal.clone())).collect();
         list.sort_by_key(|(_, terminal)| terminal.number);
         list
     }
 
-    fn job(&self) -> Option<&Arc<dyn Job>> {
+    fn job(&self) -> Option<&Arc<dyn TerminalJob>> {
         self.inner.options.job.as_ref()
     }
 }
 
 /// Place for one of [`CHANNELS_MAX`] channels.
-struct Place(Terminals);
+struct ChannelPermit(Terminals);
 
-impl Place {
+impl ChannelPermit {
     fn take(terminals: &Terminals) -> Option<Self> {
         let channels = &terminals.inner.channels;
         let place = Self(terminals.clone());
@@ -217,7 +217,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ChannelPermit {
     fn drop(&mut self) {
         self.0.inner.channels.fetch_sub(1, Ordering::Relaxed);
     }

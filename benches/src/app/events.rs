@@ -16,13 +16,13 @@ const PADDING_BYTES_MAX: usize = 1 << 20;
 
 /// Endless body: an event at each tick, with its number and the time at which it was made.
 #[derive(Debug)]
-pub(super) struct Events {
+pub(super) struct EndlessEvents {
     ticks: Interval,
     sequence: u64,
     padding: String,
 }
 
-impl Events {
+impl EndlessEvents {
     /// Makes one event at each interval `every`, each with `size` bytes of padding.
     pub(super) fn new(every: Duration, size: usize) -> Self {
         let mut ticks = interval(every);
@@ -34,7 +34,7 @@ impl Events {
     }
 }
 
-impl Body for Events {
+impl Body for EndlessEvents {
     type Data = Bytes;
     type Error = Infallible;
 

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use clap::{Args, ValueEnum as _};
 
 use super::Exit;
-use super::run::Output;
+use super::run::RunOutput;
 use crate::profile::ProfileName;
 
 /// What `loadlab list` is told.
@@ -13,15 +13,15 @@ use crate::profile::ProfileName;
 #[command(after_help = "Examples:\n  loadlab list\n  loadlab list --output json")]
 pub(super) struct ListArgs {
     /// How to print
-    #[arg(long, value_enum, default_value_t = Output::Text)]
-    output: Output,
+    #[arg(long, value_enum, default_value_t = RunOutput::Text)]
+    output: RunOutput,
 }
 
 /// Prints profiles and peers.
 pub(super) fn run(arguments: &ListArgs) -> anyhow::Result<Exit> {
     let mut out = std::io::stdout().lock();
     let peers = crate::results::peers();
-    if arguments.output == Output::Json {
+    if arguments.output == RunOutput::Json {
         let profiles: Vec<_> = ProfileName::value_variants()
             .iter()
             .map(|name| serde_json::json!({"name": name.as_str(), "about": name.about(), "needs_self": name.needs_lab()}))

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::Exit;
-use crate::outcome::Outcome;
+use crate::outcome::RunOutcome;
 use crate::report;
 
 /// What `loadlab report` is told.
@@ -27,13 +27,14 @@ pub(super) struct ReportArgs {
 }
 
 /// Makes a report of runs.
-type Page = fn(&[Outcome]) -> String;
+type ReportCommand = fn(&[RunOutcome]) -> String;
 
 /// Makes reports; without a file to write, prints a summary of each run.
 pub(super) fn run(arguments: &ReportArgs) -> anyhow::Result<Exit> {
     let outcomes = report::read(&arguments.file)?;
     let mut out = std::io::stdout().lock();
-    let forms: [(_, Page); 2] = [(&arguments.html, report::html::page), (&arguments.markdown, report::markdown::page)];
+    let forms: [(_, ReportCommand); 2] =
+        [(&arguments.html, report::html::page), (&arguments.markdown, report::markdown::page)];
     for (path, page) in forms {
         match path {
             Some(path) if path.as_os_str() == "-" => out.write_all(page(&outcomes).as_bytes())?,

@@ -14,17 +14,17 @@ use tokio_util::sync::CancellationToken;
 use super::address::Address;
 use super::{BadConfig, Exit};
 use crate::lab::{Lab, LabSpec};
-use crate::live::Live;
+use crate::live::ProgressReporter;
 use crate::load::{Arrivals, LoadSpec};
-use crate::outcome::Outcome;
-use crate::peer::compare::{Generator, Plan, Work, compare};
+use crate::outcome::RunOutcome;
+use crate::peer::compare::{ComparePlan, Generator, Work, compare};
 use crate::peer::meter::Trees;
 use crate::peer::subject::Subject;
 use crate::profile::{self, Context, ProfileName, idle};
 use crate::relay::LinkSpec;
 use crate::report;
-use crate::target::{Target, TlsClient};
-use crate::units::{self, Rate};
+use crate::target::{LoadTarget, TlsClient};
+use crate::units::{self, ArrivalRate};
 
 /// Variable with the user's token.
 const TOKEN_VARIABLE: &str = "LOADLAB_TOKEN";
@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How to print.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Output {
+pub(super) enum RunOutput {
     /// For people.
     Text,
     /// For programs.
@@ -117,7 +117,7 @@ pub struct RunArgs {
 
     /// Exchanges per second, or `max`: each connection as fast as it goes
     #[arg(long, value_name = "RATE", help_heading = "Load")]
-    rate: Option<Rate>,
+    rate: Option<ArrivalRate>,
     /// How arrivals are spread
     #[arg(long, value_enum, default_value_t = Arrivals::Poisson, help_heading = "Load")]
     arrivals: Arrivals,
@@ -157,8 +157,8 @@ pub struct RunArgs {
     slo_p99: Option<Duration>,
 
     /// How to print the result
-    #[arg(long, value_enum, default_value_t = Output::Text, help_heading = "Result")]
-    output: Output,
+    #[arg(long, value_enum, default_value_t = RunOutput::Text, help_heading = "Result")]
+    output: RunOutput,
     /// Append the result as JSON, one line a run
     #[arg(long, value_name = "FILE", help_heading = "Result")]
     jsonl: Option<PathBuf>,
@@ -237,7 +237,7 @@ impl RunArgs {
     }
 
     /// Returns the target for users of a deployment.
-    fn target(&self) -> anyhow::Result<Target> {
+    fn target(&self) -> anyhow::Result<LoadTarget> {
         let Some(address) = self.gateway.as_ref().or(self.workspace_url.as_ref()) else {
             anyhow::bail!("neither --gateway nor --workspace-url");
         };
@@ -254,7 +254,7 @@ impl RunArgs {
                 Some(client.map_err(|error| BadConfig(format!("{error:#}")))?)
             }
         };
-        Ok(Target {
+        Ok(LoadTarget {
             address: address.dialed(),
             tls,
             host,
@@ -290,7 +290,7 @@ pub(super) async fn run(arguments: RunArgs, stop: CancellationToken) -> anyhow::
     let load = arguments.load();
     check_writable(arguments.jsonl.as_deref())?;
     let name = arguments.profile.as_str();
-    let live = if arguments.quiet { Live::quiet() } else { Live::on_stderr(name) };
+    let live = if arguments.quiet { ProgressReporter::quiet() } else { ProgressReporter::on_stderr(name) };
     if !arguments.peer.is_empty() {
         return against_peers(&arguments, load, live, stop).await;
     }
@@ -298,7 +298,7 @@ pub(super) async fn run(arguments: RunArgs, stop: CancellationToken) -> anyhow::
         profile: arguments.profile,
         subject: "gateway".to_owned(),
         // Replaced below, once the lab runs.
-        target: Target::plain(([127, 0, 0, 1], 0).into(), ""),
+        target: LoadTarget::plain(([127, 0, 0, 1], 0).into(), ""),
         load,
         live: live.clone(),
         stop: stop.clone(),
@@ -341,7 +341,7 @@ fn check_writable(path: Option<&Path>) -> anyhow::Result<()> {
 async fn against_peers(
     arguments: &RunArgs,
     load: LoadSpec,
-    live: Live,
+    live: ProgressReporter,
     stop: CancellationToken,
 ) -> anyhow::Result<Exit> {
     let mut subjects = vec![Subject::gateway(arguments.lab(&load)?)];
@@ -353,7 +353,7 @@ async fn against_peers(
             subjects.push(Subject::peer(name)?);
         }
     }
-    let plan = Plan {
+    let plan = ComparePlan {
         subjects,
         works: vec![Work { key: arguments.profile.as_str().to_owned(), profile: arguments.profile, load }],
         rounds: arguments.rounds,
@@ -367,28 +367,28 @@ async fn against_peers(
     live.clear();
     let found = found?;
     tell(arguments, &found.outcomes)?;
-    if arguments.output == Output::Text {
+    if arguments.output == RunOutput::Text {
         std::io::stdout().lock().write_all(found.text().as_bytes())?;
     }
-    let own = |outcome: &&Outcome| outcome.subject.starts_with("gateway");
+    let own = |outcome: &&RunOutcome| outcome.subject.starts_with("gateway");
     let passed = found.outcomes.iter().filter(own).all(|outcome| outcome.verdict.passed());
     Ok(if passed { Exit::Passed } else { Exit::Failed })
 }
 
 /// Prints, records and reports outcomes.
-fn tell(arguments: &RunArgs, outcomes: &[Outcome]) -> anyhow::Result<()> {
+fn tell(arguments: &RunArgs, outcomes: &[RunOutcome]) -> anyhow::Result<()> {
     if let Some(path) = &arguments.jsonl {
         report::append(path, outcomes)?;
     }
     let mut out = std::io::stdout().lock();
     match (arguments.output, outcomes) {
-        (Output::Text, _) => {
+        (RunOutput::Text, _) => {
             for outcome in outcomes {
                 writeln!(out, "{}", report::text(outcome))?;
             }
         }
-        (Output::Json, [outcome]) => writeln!(out, "{}", serde_json::to_string(outcome)?)?,
-        (Output::Json, _) => writeln!(out, "{}", serde_json::to_string(outcomes)?)?,
+        (RunOutput::Json, [outcome]) => writeln!(out, "{}", serde_json::to_string(outcome)?)?,
+        (RunOutput::Json, _) => writeln!(out, "{}", serde_json::to_string(outcomes)?)?,
     }
     out.flush()?;
     for path in &arguments.report {

@@ -11,10 +11,10 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 
-use crate::client::Client;
-use crate::failure::Failure;
+use crate::client::LoadClient;
+use crate::failure::ExchangeFailure;
 use crate::payload::Payload;
-use crate::target::Target;
+use crate::target::LoadTarget;
 
 /// Handshakes under way at once: enough to be quick, few enough not to be a storm of their own.
 const AT_ONCE: usize = 64;
@@ -43,12 +43,12 @@ impl Sockets {
     /// WebSocket needs along the way exists.
     ///
     /// Cancel safety: dropping it closes those that are open.
-    pub async fn open(target: &Target, count: usize) -> Self {
+    pub async fn open(target: &LoadTarget, count: usize) -> Self {
         let mut opening =
             stream::iter((0..count).map(|_| timeout(HANDSHAKE_DEADLINE, open(target)))).buffer_unordered(AT_ONCE);
         let mut sockets = Self { held: Vec::with_capacity(count), failed: BTreeMap::new() };
         while let Some(opened) = opening.next().await {
-            match opened.unwrap_or(Err(Failure::lost("timeout"))) {
+            match opened.unwrap_or(Err(ExchangeFailure::lost("timeout"))) {
                 Ok(socket) => sockets.held.push(socket),
                 Err(failure) => *sockets.failed.entry(failure.why.to_owned()).or_default() += 1,
             }
@@ -77,7 +77,7 @@ impl Sockets {
     }
 }
 
-async fn open(target: &Target) -> Result<TokioIo<Upgraded>, Failure> {
+async fn open(target: &LoadTarget) -> Result<TokioIo<Upgraded>, ExchangeFailure> {
     let request = target
         .request(Method::GET, "/ws")
         .header(CONNECTION, "Upgrade")
@@ -86,10 +86,10 @@ async fn open(target: &Target) -> Result<TokioIo<Upgraded>, Failure> {
         .header(SEC_WEBSOCKET_KEY, KEY)
         .header(ORIGIN, target.origin())
         .body(Payload::Empty)
-        .map_err(|_| Failure::lost("bad_target"))?;
-    let mut socket = Client::connect(target).await?.upgrade(request).await?;
+        .map_err(|_| ExchangeFailure::lost("bad_target"))?;
+    let mut socket = LoadClient::connect(target).await?.upgrade(request).await?;
     let mut echo = [0; ECHO.len()];
-    socket.write_all(&MESSAGE).await.map_err(|error| Failure::of_io(&error))?;
-    socket.read_exact(&mut echo).await.map_err(|error| Failure::of_io(&error))?;
-    if echo == ECHO { Ok(socket) } else { Err(Failure::lost("wrong_bytes")) }
+    socket.write_all(&MESSAGE).await.map_err(|error| ExchangeFailure::of_io(&error))?;
+    socket.read_exact(&mut echo).await.map_err(|error| ExchangeFailure::of_io(&error))?;
+    if echo == ECHO { Ok(socket) } else { Err(ExchangeFailure::lost("wrong_bytes")) }
 }

@@ -9,20 +9,20 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::failure::Failure;
+use crate::failure::ExchangeFailure;
 use crate::stats::{Bytes, Recorder, Window};
 
 /// Pause after a failure in a closed loop, which has no rate that bounds it.
 const FAILURE_PAUSE: Duration = Duration::from_millis(50);
 
 /// Queue of arrivals that are due and not yet taken by a connection.
-pub(super) struct Queue {
+pub(super) struct ArrivalQueue {
     due: RefCell<VecDeque<Instant>>,
     is_closed: Cell<bool>,
     change: Notify,
 }
 
-impl Queue {
+impl ArrivalQueue {
     pub(super) fn new() -> Self {
         Self { due: RefCell::new(VecDeque::new()), is_closed: Cell::new(false), change: Notify::new() }
     }
@@ -59,9 +59,9 @@ impl Queue {
 
 /// Source of a task's arrivals.
 #[derive(Clone)]
-pub(super) enum Source {
+pub(super) enum ArrivalSource {
     /// Open loop.
-    Queue(Rc<Queue>),
+    Queue(Rc<ArrivalQueue>),
     /// Closed loop: the next one is due when the last one ended.
     Own,
 }
@@ -69,7 +69,7 @@ pub(super) enum Source {
 /// Place of one connection in the run.
 pub struct Post {
     pub(super) index: usize,
-    pub(super) source: Source,
+    pub(super) source: ArrivalSource,
     pub(super) recorder: Rc<RefCell<Recorder>>,
     pub(super) window: Window,
     pub(super) timeout: Duration,
@@ -101,8 +101,8 @@ impl Post {
     /// Waits until an arrival is due and returns its intended start; `None` once the run is over.
     pub async fn next(&self) -> Option<Instant> {
         match &self.source {
-            Source::Queue(queue) => queue.next().await,
-            Source::Own => {
+            ArrivalSource::Queue(queue) => queue.next().await,
+            ArrivalSource::Own => {
                 let now = Instant::now();
                 if now >= self.window.end || self.stop.is_cancelled() {
                     return None;
@@ -120,14 +120,14 @@ impl Post {
         self.under_way.set(Some(intended));
         // A busy connection is the subject's slowness, not the generator's.
         let could = intended.max(self.free_since.get());
-        if matches!(self.source, Source::Queue(_)) {
+        if matches!(self.source, ArrivalSource::Queue(_)) {
             self.recorder.borrow_mut().late(intended, now.saturating_duration_since(could));
         }
         now
     }
 
     /// Records the result of an exchange.
-    pub async fn ended(&self, intended: Instant, sent: Instant, result: Result<Bytes, Failure>) {
+    pub async fn ended(&self, intended: Instant, sent: Instant, result: Result<Bytes, ExchangeFailure>) {
         let now = Instant::now();
         self.under_way.set(None);
         self.free_since.set(now);
@@ -135,7 +135,7 @@ impl Post {
             Ok(bytes) => self.recorder.borrow_mut().ok(intended, sent, now, bytes),
             Err(failure) => {
                 self.recorder.borrow_mut().failed(intended, now, failure.why);
-                if matches!(self.source, Source::Own) {
+                if matches!(self.source, ArrivalSource::Own) {
                     self.stop.run_until_cancelled(tokio::time::sleep(FAILURE_PAUSE)).await;
                 }
             }

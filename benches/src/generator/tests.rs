@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::live::Live;
+use crate::live::ProgressReporter;
 use crate::profile::{self, ProfileName};
-use crate::target::Target;
+use crate::target::LoadTarget;
 use crate::testing::closed;
-use crate::units::Rate;
+use crate::units::ArrivalRate;
 use crate::verdict::Judgement;
 
 /// Runs the app beside `test`.
@@ -20,15 +20,15 @@ async fn with_app<T>(test: impl AsyncFnOnce(Context) -> T) -> T {
     let app = crate::app::serve(listener, over.clone());
     let mut load = ProfileName::Http.load();
     (load.duration, load.warm_up) = (Duration::from_millis(1200), Duration::from_millis(100));
-    (load.connections, load.workers, load.rate) = (4, 2, Rate::PerSecond(200.0));
+    (load.connections, load.workers, load.rate) = (4, 2, ArrivalRate::PerSecond(200.0));
     // What is tested is counting, on a machine that may be busy.
     (load.slo.p99, load.slo.carried) = (None, 0.0);
     let context = Context {
         profile: ProfileName::Http,
         subject: "app".to_owned(),
-        target: Target::plain(address, "app"),
+        target: LoadTarget::plain(address, "app"),
         load,
-        live: Live::quiet(),
+        live: ProgressReporter::quiet(),
         stop: CancellationToken::new(),
         lab: None,
         trees: None,
@@ -51,14 +51,14 @@ struct Nothing {
 impl Exchange for Nothing {
     type Connection = ();
 
-    async fn connect(&self) -> Result<(), Failure> {
+    async fn connect(&self) -> Result<(), ExchangeFailure> {
         Ok(())
     }
 
-    async fn exchange(&self, (): &mut ()) -> Result<Bytes, Failure> {
+    async fn exchange(&self, (): &mut ()) -> Result<Bytes, ExchangeFailure> {
         tokio::time::sleep(self.takes).await;
         self.done.fetch_add(1, Ordering::Relaxed);
-        if self.fails { Err(Failure::lost("reset")) } else { Ok(Bytes { down: 1, up: 0 }) }
+        if self.fails { Err(ExchangeFailure::lost("reset")) } else { Ok(Bytes { down: 1, up: 0 }) }
     }
 }
 
@@ -86,7 +86,7 @@ async fn every_profile_that_needs_no_lab_carries_what_it_offers() {
 #[tokio::test]
 async fn long_transfers_count_what_moved_though_none_ended() {
     with_app(async |mut context| {
-        context.load.rate = Rate::Max;
+        context.load.rate = ArrivalRate::Max;
         context.load.size = 1 << 40;
         for name in [ProfileName::Download, ProfileName::Upload] {
             context.profile = name;
@@ -139,7 +139,7 @@ async fn what_never_ends_is_unfinished() {
 #[tokio::test]
 async fn closed_loop_has_one_exchange_per_connection_under_way_and_pauses_after_failures() {
     with_app(async |mut context| {
-        context.load.rate = Rate::Max;
+        context.load.rate = ArrivalRate::Max;
         let outcome = run(&context, Exchanges(nothing(Duration::from_millis(20)))).await.unwrap();
         // 1.2 s of 4 connections with at least 20 ms each.
         assert!(outcome.carried <= 4 * 61 && outcome.carried > 0, "{}", outcome.carried);
@@ -185,11 +185,11 @@ async fn busy_generator_says_that_it_was_the_limit() {
     impl Exchange for Burn {
         type Connection = ();
 
-        async fn connect(&self) -> Result<(), Failure> {
+        async fn connect(&self) -> Result<(), ExchangeFailure> {
             Ok(())
         }
 
-        async fn exchange(&self, (): &mut ()) -> Result<Bytes, Failure> {
+        async fn exchange(&self, (): &mut ()) -> Result<Bytes, ExchangeFailure> {
             let begin = Instant::now();
             while begin.elapsed() < Duration::from_millis(20) {
                 std::hint::spin_loop();
@@ -211,7 +211,7 @@ async fn busy_generator_says_that_it_was_the_limit() {
 #[tokio::test]
 async fn generator_that_cannot_offer_what_is_asked_still_carries_what_it_can() {
     with_app(async |mut context| {
-        context.load.rate = Rate::PerSecond(5e6);
+        context.load.rate = ArrivalRate::PerSecond(5e6);
         context.load.duration = Duration::from_millis(300);
         (context.load.slo.p99, context.load.slo.carried) = (Some(Duration::from_millis(100)), 0.9);
         let outcome = profile::run(ProfileName::Http, &context).await.unwrap();
@@ -227,7 +227,7 @@ async fn generator_that_cannot_offer_what_is_asked_still_carries_what_it_can() {
 async fn nobody_there_is_told_before_the_run() {
     with_app(async |mut context| {
         let (nowhere, _kept) = closed();
-        context.target = Target::plain(nowhere, "app");
+        context.target = LoadTarget::plain(nowhere, "app");
         let error = run(&context, Exchanges(nothing(Duration::ZERO))).await.unwrap_err().to_string();
         assert!(error.contains("connect_refused") && error.contains("--gateway"), "{error}");
     })

@@ -11,9 +11,9 @@ use tokio::task::{JoinSet, LocalSet, yield_now};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::post::{Post, Queue, Source};
+use super::post::{ArrivalQueue, ArrivalSource, Post};
 use super::scheduling::wanted;
-use super::{Kind, Work, alarm};
+use super::{Work, WorkKind, alarm};
 use crate::load::LoadSpec;
 use crate::pace::Schedule;
 use crate::stats::{Collector, Recorder, Window};
@@ -36,7 +36,7 @@ pub(super) struct Order {
 }
 
 /// Report of a worker about itself.
-pub(super) struct Report {
+pub(super) struct WorkerReport {
     /// Part of the measured time that it ran or waited for a processor.
     pub(super) busy: f64,
 }
@@ -54,12 +54,12 @@ pub(super) struct Worker<W> {
 
 impl<W: Work> Worker<W> {
     /// Runs the whole life of the worker on this thread.
-    pub(super) fn run(self) -> anyhow::Result<Report> {
+    pub(super) fn run(self) -> anyhow::Result<WorkerReport> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         LocalSet::new().block_on(&runtime, self.live())
     }
 
-    async fn live(self) -> anyhow::Result<Report> {
+    async fn live(self) -> anyhow::Result<WorkerReport> {
         let opened = match self.stop.run_until_cancelled(self.open_all()).await {
             Some(opened) => opened,
             None => Err(anyhow::anyhow!("interrupted while connecting")),
@@ -69,14 +69,14 @@ impl<W: Work> Worker<W> {
             Err(error) => {
                 // The receiver is gone only if the run was given up.
                 drop(self.open.send(Err(error)));
-                return Ok(Report { busy: 0.0 });
+                return Ok(WorkerReport { busy: 0.0 });
             }
         };
         if self.open.send(Ok(())).is_err() {
-            return Ok(Report { busy: 0.0 });
+            return Ok(WorkerReport { busy: 0.0 });
         }
         let Ok(order) = self.orders.await else {
-            return Ok(Report { busy: 0.0 });
+            return Ok(WorkerReport { busy: 0.0 });
         };
         let shift = Shift::new(self.index, self.workers, self.load, self.stop, order);
         shift.serve(&self.work, connections).await
@@ -122,13 +122,13 @@ impl Shift {
         Self { index, workers, load, stop, order, window, recorder }
     }
 
-    async fn serve<W: Work>(self, work: &Arc<W>, connections: Vec<W::Connection>) -> anyhow::Result<Report> {
-        let rate = if W::KIND == Kind::Stream { None } else { self.load.rate.per_second() };
+    async fn serve<W: Work>(self, work: &Arc<W>, connections: Vec<W::Connection>) -> anyhow::Result<WorkerReport> {
+        let rate = if W::KIND == WorkKind::Stream { None } else { self.load.rate.per_second() };
         let queue = rate.map(|rate| {
             let schedule = Schedule::new(self.load.arrivals, rate, self.load.seed, self.index, self.workers);
-            (Rc::new(Queue::new()), schedule)
+            (Rc::new(ArrivalQueue::new()), schedule)
         });
-        let source = queue.as_ref().map_or(Source::Own, |(queue, _)| Source::Queue(Rc::clone(queue)));
+        let source = queue.as_ref().map_or(ArrivalSource::Own, |(queue, _)| ArrivalSource::Queue(Rc::clone(queue)));
         let mut posts = Vec::new();
         let mut serving = JoinSet::new();
         for (number, connection) in connections.into_iter().enumerate() {
@@ -153,10 +153,10 @@ impl Shift {
         let queue = queue.map(|(queue, _)| queue);
         self.wind_up(&mut serving, queue, &posts, W::KIND).await;
         self.recorder.borrow_mut().flush();
-        Ok(Report { busy: busy.get() })
+        Ok(WorkerReport { busy: busy.get() })
     }
 
-    fn post(&self, number: usize, source: Source) -> Post {
+    fn post(&self, number: usize, source: ArrivalSource) -> Post {
         Post {
             index: number * self.workers + self.index,
             source,
@@ -170,7 +170,7 @@ impl Shift {
     }
 
     /// Puts arrivals into the queue when they are due.
-    async fn dispatch(&self, queue: &Queue, schedule: Schedule) -> anyhow::Result<()> {
+    async fn dispatch(&self, queue: &ArrivalQueue, schedule: Schedule) -> anyhow::Result<()> {
         let wake = Arc::new(Notify::new());
         let (begin, end) = (self.order.begin, self.window.end);
         alarm::start(schedule.clone(), begin, end, Arc::clone(&wake), self.stop.clone())
@@ -201,9 +201,15 @@ impl Shift {
     }
 
     /// Lets begun work end within the grace; unfinished work is counted as such.
-    async fn wind_up(&self, serving: &mut JoinSet<()>, queue: Option<Rc<Queue>>, posts: &[Rc<Post>], kind: Kind) {
+    async fn wind_up(
+        &self,
+        serving: &mut JoinSet<()>,
+        queue: Option<Rc<ArrivalQueue>>,
+        posts: &[Rc<Post>],
+        kind: WorkKind,
+    ) {
         // A long transfer without a pace is cut at the end; that says nothing about it.
-        let is_cut = self.stop.is_cancelled() || (kind == Kind::Bulk && queue.is_none());
+        let is_cut = self.stop.is_cancelled() || (kind == WorkKind::Bulk && queue.is_none());
         let mut left = Vec::new();
         if let Some(queue) = queue.as_ref().filter(|_| is_cut) {
             left.extend(queue.take_all());

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::relay::{self, LinkSpec, Relay};
-use crate::target::Target;
+use crate::target::LoadTarget;
 
 /// Most payload of one frame.
 const FRAME_BYTES: usize = 32 * 1024;
@@ -25,7 +25,7 @@ const FRAME_BYTES: usize = 32 * 1024;
 const QUEUE_FRAMES: usize = 64;
 
 /// Channel and its bytes; empty bytes are its end.
-type Frame = (u32, Bytes);
+type FifoFrame = (u32, Bytes);
 
 /// Both ends of the tunnel and the link between them; dropping it ends them.
 #[derive(Debug)]
@@ -57,8 +57,8 @@ impl Fifo {
 
     /// Returns the target of users' requests.
     #[must_use]
-    pub fn target(&self) -> Target {
-        Target::plain(self.users, &self.users.to_string())
+    pub fn target(&self) -> LoadTarget {
+        LoadTarget::plain(self.users, &self.users.to_string())
     }
 
     /// Returns the link between the ends.
@@ -72,13 +72,13 @@ impl Fifo {
 type Channels = Arc<Mutex<HashMap<u32, mpsc::Sender<Bytes>>>>;
 
 /// One end: its link's writing side as a queue, and its channels.
-struct End {
-    out: mpsc::Sender<Frame>,
+struct FifoEnd {
+    out: mpsc::Sender<FifoFrame>,
     channels: Channels,
     tasks: JoinSet<io::Result<()>>,
 }
 
-impl End {
+impl FifoEnd {
     fn new(write: OwnedWriteHalf) -> Self {
         let (out, queue) = mpsc::channel(QUEUE_FRAMES);
         let mut tasks = JoinSet::new();
@@ -97,7 +97,7 @@ impl End {
     }
 
     /// Gives a frame to its channel; false if there is no such channel.
-    async fn deliver(channels: &Channels, (channel, bytes): Frame) -> bool {
+    async fn deliver(channels: &Channels, (channel, bytes): FifoFrame) -> bool {
         let Some(sender) = channels.lock().get(&channel).cloned() else { return false };
         if bytes.is_empty() {
             channels.lock().remove(&channel);
@@ -111,13 +111,13 @@ impl End {
 async fn entry(users: TcpListener, link: TcpStream) -> io::Result<()> {
     link.set_nodelay(true)?;
     let (read, write) = link.into_split();
-    let mut end = End::new(write);
+    let mut end = FifoEnd::new(write);
     let channels = Arc::clone(&end.channels);
     end.tasks.spawn(async move {
         let mut read = read;
         loop {
             let frame = read_frame(&mut read).await?;
-            End::deliver(&channels, frame).await;
+            FifoEnd::deliver(&channels, frame).await;
         }
     });
     for channel in 1.. {
@@ -130,7 +130,7 @@ async fn entry(users: TcpListener, link: TcpStream) -> io::Result<()> {
 async fn exit(link: TcpStream, app: SocketAddr) -> io::Result<()> {
     link.set_nodelay(true)?;
     let (mut read, write) = link.into_split();
-    let mut end = End::new(write);
+    let mut end = FifoEnd::new(write);
     let mut newest = 0;
     loop {
         let (channel, bytes) = read_frame(&mut read).await?;
@@ -139,11 +139,11 @@ async fn exit(link: TcpStream, app: SocketAddr) -> io::Result<()> {
             end.add(channel, TcpStream::connect(app).await?)?;
         }
         let channels = Arc::clone(&end.channels);
-        End::deliver(&channels, (channel, bytes)).await;
+        FifoEnd::deliver(&channels, (channel, bytes)).await;
     }
 }
 
-async fn write_frames(mut queue: mpsc::Receiver<Frame>, mut write: OwnedWriteHalf) -> io::Result<()> {
+async fn write_frames(mut queue: mpsc::Receiver<FifoFrame>, mut write: OwnedWriteHalf) -> io::Result<()> {
     while let Some((channel, bytes)) = queue.recv().await {
         let length = u32::try_from(bytes.len()).map_err(io::Error::other)?;
         let mut head = [0; 8];
@@ -156,7 +156,7 @@ async fn write_frames(mut queue: mpsc::Receiver<Frame>, mut write: OwnedWriteHal
     Ok(())
 }
 
-async fn read_frame(read: &mut OwnedReadHalf) -> io::Result<Frame> {
+async fn read_frame(read: &mut OwnedReadHalf) -> io::Result<FifoFrame> {
     let channel = read.read_u32().await?;
     let length = usize::try_from(read.read_u32().await?).unwrap_or(usize::MAX);
     if length > FRAME_BYTES {
@@ -167,7 +167,7 @@ async fn read_frame(read: &mut OwnedReadHalf) -> io::Result<Frame> {
     Ok((channel, Bytes::from(bytes)))
 }
 
-async fn from_socket(channel: u32, mut read: OwnedReadHalf, out: mpsc::Sender<Frame>) -> io::Result<()> {
+async fn from_socket(channel: u32, mut read: OwnedReadHalf, out: mpsc::Sender<FifoFrame>) -> io::Result<()> {
     let mut buffer = vec![0; FRAME_BYTES];
     loop {
         let length = read.read(&mut buffer).await.unwrap_or(0);

@@ -1,7 +1,7 @@
 //! Verdicts of profiles that check more than a rate and a percentile.
 
-use crate::outcome::Outcome;
-use crate::verdict::{Check, Judgement, Verdict};
+use crate::outcome::RunOutcome;
+use crate::verdict::{Check, Finding, Judgement};
 
 /// Makes a check of a bound with its measured value.
 #[must_use]
@@ -10,13 +10,13 @@ pub fn check(name: &str, bound: impl Into<String>, measured: impl Into<String>, 
 }
 
 /// Judges an outcome by `checks` instead of by rate and percentile; warnings about doubtful figures stay.
-pub fn judge_by(outcome: &mut Outcome, checks: Vec<Check>) {
+pub fn judge_by(outcome: &mut RunOutcome, checks: Vec<Check>) {
     let passed = checks.iter().all(|check| check.passed);
     let judgement = if passed { Judgement::Passed } else { Judgement::Failed };
-    outcome.verdict = Verdict { judgement, checks, warnings: std::mem::take(&mut outcome.verdict.warnings) };
+    outcome.verdict = Finding { judgement, checks, warnings: std::mem::take(&mut outcome.verdict.warnings) };
 }
 
 /// Sets a figure; the unit is in the key.
-pub fn figure(outcome: &mut Outcome, key: &str, value: f64) {
+pub fn figure(outcome: &mut RunOutcome, key: &str, value: f64) {
     outcome.figures.insert(key.to_owned(), value);
 }

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::Context as _;
 use parking_lot::Mutex;
 
-use super::usage::{self, Memory};
+use super::usage::{self, ProcessMemory};
 
 /// Lines of a program's log that an error message shows.
 const TAIL_LINES: usize = 12;
@@ -32,12 +32,12 @@ pub(super) struct Recipe {
 
 /// A program of the lab; dropping it kills it.
 #[derive(Debug)]
-pub struct Process {
+pub struct LabProcess {
     recipe: Recipe,
     child: Mutex<Child>,
 }
 
-impl Process {
+impl LabProcess {
     /// Starts the program with its output going to `NAME.log`.
     ///
     /// # Errors
@@ -65,7 +65,7 @@ impl Process {
     ///
     /// # Errors
     /// The process is gone.
-    pub fn memory(&self) -> io::Result<Memory> {
+    pub fn memory(&self) -> io::Result<ProcessMemory> {
         usage::memory(self.pid())
     }
 
@@ -112,7 +112,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for LabProcess {
     fn drop(&mut self) {
         if let Err(error) = self.kill() {
             tracing::debug!(%error, program = self.recipe.name, "a program could not be ended");
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn restarted_program_is_another_process_with_the_same_log() {
         let folder = tempfile::tempdir().unwrap();
-        let process = Process::start(shell("echo $WORD; exec cat /dev/zero >/dev/null", folder.path())).unwrap();
+        let process = LabProcess::start(shell("echo $WORD; exec cat /dev/zero >/dev/null", folder.path())).unwrap();
         let words = |count| {
             while process.last_words().lines().count() < count {
                 std::thread::yield_now();
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn dropped_program_is_gone() {
         let folder = tempfile::tempdir().unwrap();
-        let process = Process::start(shell("exec cat /dev/zero >/dev/null", folder.path())).unwrap();
+        let process = LabProcess::start(shell("exec cat /dev/zero >/dev/null", folder.path())).unwrap();
         let pid = process.pid();
         drop(process);
         assert!(usage::rss(pid).is_err());

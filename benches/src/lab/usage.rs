@@ -15,7 +15,7 @@ const CLOCK_TICKS_DEFAULT: u64 = 100;
 
 /// Memory of a process, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Memory {
+pub struct ProcessMemory {
     /// Resident, shared pages counted in full.
     pub rss: u64,
     /// Resident, shared pages divided by the number of processes that share them.
@@ -40,11 +40,11 @@ pub fn cpu_seconds(pid: u32) -> io::Result<f64> {
 ///
 /// # Errors
 /// The process is gone.
-pub fn memory(pid: u32) -> io::Result<Memory> {
+pub fn memory(pid: u32) -> io::Result<ProcessMemory> {
     let rollup = fs::read_to_string(path(pid, "smaps_rollup"))?;
     let status = fs::read_to_string(path(pid, "status"))?;
     let field = |text: &str, name: &str| kib_field(text, name).unwrap_or(0);
-    Ok(Memory { rss: field(&rollup, "Rss:"), pss: field(&rollup, "Pss:"), peak: field(&status, "VmHWM:") })
+    Ok(ProcessMemory { rss: field(&rollup, "Rss:"), pss: field(&rollup, "Pss:"), peak: field(&status, "VmHWM:") })
 }
 
 /// Returns the resident memory of a process without the cost of [`memory`].
@@ -111,10 +111,13 @@ pub fn cpu_seconds_of(pids: &[u32]) -> f64 {
 
 /// Returns the memory of the processes together; gone ones count nothing.
 #[must_use]
-pub fn memory_of(pids: &[u32]) -> Memory {
-    let add =
-        |sum: Memory, one: Memory| Memory { rss: sum.rss + one.rss, pss: sum.pss + one.pss, peak: sum.peak + one.peak };
-    pids.iter().filter_map(|pid| memory(*pid).ok()).fold(Memory::default(), add)
+pub fn memory_of(pids: &[u32]) -> ProcessMemory {
+    let add = |sum: ProcessMemory, one: ProcessMemory| ProcessMemory {
+        rss: sum.rss + one.rss,
+        pss: sum.pss + one.pss,
+        peak: sum.peak + one.peak,
+    };
+    pids.iter().filter_map(|pid| memory(*pid).ok()).fold(ProcessMemory::default(), add)
 }
 
 fn path(pid: u32, file: &str) -> PathBuf {
@@ -190,6 +193,6 @@ mod tests {
         // Larger than any pid that a kernel gives out.
         let gone = u32::MAX;
         assert!(cpu_seconds(gone).is_err() && memory(gone).is_err());
-        assert_eq!(memory_of(&[gone]), Memory::default());
+        assert_eq!(memory_of(&[gone]), ProcessMemory::default());
     }
 }

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use futures_util::FutureExt as _;
 
 use super::program::{Invocation, Needed, Programs, free_address, wait_for_listener};
-use super::{Kind, Peer};
+use super::{Peer, RoutingKind};
 
 /// bore's control port is a constant of the program.
 const CONTROL_PORT: u16 = 7835;
@@ -16,7 +16,7 @@ const FAR_IP: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// bore.
 pub(super) const BORE: Peer = Peer {
     name: "bore",
-    kind: Kind::Port,
+    kind: RoutingKind::Port,
     encrypted: false,
     programs: Programs(&[Needed { name: "bore", version: "--version", source: "cargo install bore-cli" }]),
     about: "bore, one connection through the server for each of a user's",

@@ -12,7 +12,7 @@ use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, timeout};
 
 use super::HOST;
-use crate::target::Target;
+use crate::target::LoadTarget;
 
 /// Time limit of a subject's first right answer.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(20);
@@ -33,7 +33,7 @@ const LARGE_BYTES_ON_LINK: usize = 1 << 20;
 ///
 /// # Errors
 /// Fails if the connection, the request or the body fails, or on any status but 200.
-pub async fn fetch(target: &Target, method: Method, path: &str, body: Bytes) -> anyhow::Result<Bytes> {
+pub async fn fetch(target: &LoadTarget, method: Method, path: &str, body: Bytes) -> anyhow::Result<Bytes> {
     let stream = target.connect().await.context("connecting")?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.context("HTTP handshake")?;
     let request = target.request(method, path).body(Full::new(body))?;
@@ -68,7 +68,7 @@ pub async fn fetch(target: &Target, method: Method, path: &str, body: Bytes) -> 
 ///
 /// # Errors
 /// Returns the last failure after [`ANSWER_DEADLINE`].
-pub async fn wait_until_answering(target: &Target) -> anyhow::Result<()> {
+pub async fn wait_until_answering(target: &LoadTarget) -> anyhow::Result<()> {
     let until = Instant::now() + ANSWER_DEADLINE;
     loop {
         let answer = timeout(Duration::from_secs(3), fetch(target, Method::GET, "/bytes/1", Bytes::new())).await;
@@ -99,7 +99,7 @@ impl Checker {
     /// # Errors
     /// Fails if the app does not answer.
     pub async fn new(backend: SocketAddr, on_link: bool) -> anyhow::Result<Self> {
-        let direct = Target::plain(backend, HOST);
+        let direct = LoadTarget::plain(backend, HOST);
         let bytes = if on_link { LARGE_BYTES_ON_LINK } else { LARGE_BYTES };
         let large_path = format!("/pattern/{bytes}?seed=7");
         let small = fetch(&direct, Method::GET, SMALL_PATH, Bytes::new()).await.context("asking the app")?;
@@ -113,7 +113,7 @@ impl Checker {
     ///
     /// # Errors
     /// Says which body differs, and from where on.
-    pub async fn verify(&self, target: &Target) -> anyhow::Result<()> {
+    pub async fn verify(&self, target: &LoadTarget) -> anyhow::Result<()> {
         let get = |path| timeout(TRANSFER_DEADLINE, fetch(target, Method::GET, path, Bytes::new()));
         let small = get(SMALL_PATH).await.context("10 KiB body: too slow")?.context("10 KiB body")?;
         same("10 KiB body", &self.small, &small)?;

@@ -3,14 +3,14 @@
 use futures_util::FutureExt as _;
 
 use super::program::{Invocation, Needed, Programs, free_address, wait_for_listener};
-use super::{Kind, Peer};
+use super::{Peer, RoutingKind};
 
 const SOURCE: &str = "built from source: Go module github.com/jpillora/chisel, see benches/README.md";
 
 /// chisel.
 pub(super) const CHISEL: Peer = Peer {
     name: "chisel",
-    kind: Kind::Port,
+    kind: RoutingKind::Port,
     encrypted: true,
     programs: Programs(&[Needed { name: "chisel", version: "--version", source: SOURCE }]),
     about: "chisel, reverse mode (SSH inside a WebSocket)",

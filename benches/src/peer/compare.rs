@@ -10,12 +10,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::check::Checker;
 use super::meter::{is_busy, wait_until_idle};
-use super::subject::{App, Started, Subject};
+use super::subject::{Started, Subject, SubjectApp};
 use super::wrk;
 use crate::clock::float;
-use crate::live::Live;
+use crate::live::ProgressReporter;
 use crate::load::LoadSpec;
-use crate::outcome::{Outcome, Usage};
+use crate::outcome::{RunOutcome, Usage};
 use crate::profile::{self, Context, ProfileName};
 use crate::relay::LinkSpec;
 use crate::results::book::Section;
@@ -45,7 +45,7 @@ pub struct Work {
 
 /// A comparison.
 #[derive(Clone)]
-pub struct Plan {
+pub struct ComparePlan {
     /// Subjects to compare. Ratios are those of the first subject to each other one.
     pub subjects: Vec<Subject>,
     /// The loads, one after the other on each started subject.
@@ -59,7 +59,7 @@ pub struct Plan {
     /// Longest wait for an idle machine before each subject.
     pub patience: Duration,
     /// Destination of progress.
-    pub live: Live,
+    pub live: ProgressReporter,
     /// Ends the comparison with the results so far.
     pub stop: CancellationToken,
 }
@@ -70,7 +70,7 @@ pub struct Comparison {
     /// The figures; command, date and conditions are the caller's to fill in.
     pub section: Section,
     /// Outcomes of the profiles.
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<RunOutcome>,
 }
 
 /// Runs a comparison.
@@ -79,9 +79,9 @@ pub struct Comparison {
 ///
 /// # Errors
 /// Fails if the app cannot be started or no subject was measured at all.
-pub async fn compare(plan: &Plan) -> anyhow::Result<Comparison> {
+pub async fn compare(plan: &ComparePlan) -> anyhow::Result<Comparison> {
     let folder = tempfile::Builder::new().prefix("loadlab-").tempdir()?;
-    let app = App::start(folder.path()).await?;
+    let app = SubjectApp::start(folder.path()).await?;
     let checker = Checker::new(app.address, plan.link.is_some()).await?;
     let mut found = Comparison::default();
     for subject in &plan.subjects {
@@ -127,10 +127,10 @@ fn order(subjects: usize, round: u32) -> Vec<usize> {
 
 /// Starts a subject, checks it, and puts every load on it.
 async fn one(
-    plan: &Plan,
+    plan: &ComparePlan,
     subject: &Subject,
     round: u32,
-    app: &App,
+    app: &SubjectApp,
     checker: &Checker,
     place: &Path,
     found: &mut Comparison,
@@ -146,7 +146,7 @@ async fn one(
 }
 
 async fn loads(
-    plan: &Plan,
+    plan: &ComparePlan,
     name: &str,
     round: u32,
     started: &Started,
@@ -189,7 +189,7 @@ async fn loads(
 ///
 /// # Errors
 /// Fails if the profile could not be run.
-pub async fn measure(work: &Work, name: &str, started: &Started, plan: &Plan) -> anyhow::Result<Outcome> {
+pub async fn measure(work: &Work, name: &str, started: &Started, plan: &ComparePlan) -> anyhow::Result<RunOutcome> {
     let trees = started.trees();
     let context = Context {
         profile: work.profile,
@@ -226,7 +226,7 @@ async fn wrk_values(work: &Work, started: &Started, place: &Path) -> anyhow::Res
 
 /// Picks the figures of a run for tables.
 #[must_use]
-pub fn values(outcome: &Outcome) -> BTreeMap<String, f64> {
+pub fn values(outcome: &RunOutcome) -> BTreeMap<String, f64> {
     // The other figures of these profiles repeat the columns.
     let plain =
         is_bulk(outcome.profile) || matches!(outcome.profile, ProfileName::Http | ProfileName::Churn | ProfileName::Ws);

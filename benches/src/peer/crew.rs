@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-use super::program::{Invocation, Process};
+use super::program::{Invocation, ProgramTree};
 use crate::relay::{self, LinkSpec, Relay};
-use crate::target::Target;
+use crate::target::LoadTarget;
 
 /// Lines of a log that go into an error.
 const LOG_LINES: usize = 8;
@@ -23,8 +23,8 @@ pub struct Crew {
     log: File,
     link: Option<LinkSpec>,
     relays: Vec<relay::Handle>,
-    servers: Vec<Process>,
-    agents: Vec<Process>,
+    servers: Vec<ProgramTree>,
+    agents: Vec<ProgramTree>,
 }
 
 impl Crew {
@@ -120,16 +120,16 @@ impl Crew {
 
     /// Hands over a peer that answers.
     #[must_use]
-    pub fn into_running(self, target: Target) -> Running {
-        let pids = |processes: &[Process]| processes.iter().map(Process::pid).collect();
-        Running { target, server_pids: pids(&self.servers), agent_pids: pids(&self.agents), crew: self }
+    pub fn into_running(self, target: LoadTarget) -> RunningPeer {
+        let pids = |processes: &[ProgramTree]| processes.iter().map(ProgramTree::pid).collect();
+        RunningPeer { target, server_pids: pids(&self.servers), agent_pids: pids(&self.agents), crew: self }
     }
 }
 
 /// A peer that answers. Dropping it stops its processes.
-pub struct Running {
+pub struct RunningPeer {
     /// Target of users' requests to the app.
-    pub target: Target,
+    pub target: LoadTarget,
     /// The roots of the process trees that users reach.
     pub server_pids: Vec<u32>,
     /// The roots of the process trees beside the app.
@@ -137,7 +137,7 @@ pub struct Running {
     crew: Crew,
 }
 
-impl Running {
+impl RunningPeer {
     /// Returns the link between the halves, if they were given one.
     #[must_use]
     pub fn link(&self) -> Option<&relay::Handle> {

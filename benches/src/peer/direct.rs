@@ -3,12 +3,12 @@
 use futures_util::FutureExt as _;
 
 use super::program::Programs;
-use super::{Kind, Peer};
+use super::{Peer, RoutingKind};
 
 /// The app itself.
 pub(super) const DIRECT: Peer = Peer {
     name: "direct",
-    kind: Kind::Port,
+    kind: RoutingKind::Port,
     encrypted: false,
     programs: Programs(&[]),
     about: "the app itself, over plain TCP",

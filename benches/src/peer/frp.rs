@@ -6,7 +6,7 @@ use futures_util::FutureExt as _;
 
 use super::crew::Crew;
 use super::program::{Invocation, Needed, Programs, free_address, wait_for_listener};
-use super::{HOST, Kind, Peer};
+use super::{HOST, Peer, RoutingKind};
 
 const SOURCE: &str = "built from source: Go module github.com/fatedier/frp, see benches/README.md";
 const PROGRAMS: Programs = Programs(&[
@@ -17,7 +17,7 @@ const PROGRAMS: Programs = Programs(&[
 /// frp's HTTP proxy.
 pub(super) const FRP_HTTP: Peer = Peer {
     name: "frp-http",
-    kind: Kind::Host,
+    kind: RoutingKind::Host,
     encrypted: true,
     programs: PROGRAMS,
     about: "frp, HTTP proxy routing by host, TLS on (its default)",
@@ -27,7 +27,7 @@ pub(super) const FRP_HTTP: Peer = Peer {
 /// frp's HTTP proxy without TLS.
 pub(super) const FRP_HTTP_PLAIN: Peer = Peer {
     name: "frp-http-plain",
-    kind: Kind::Host,
+    kind: RoutingKind::Host,
     encrypted: false,
     programs: PROGRAMS,
     about: "frp, HTTP proxy routing by host, TLS off",
@@ -37,7 +37,7 @@ pub(super) const FRP_HTTP_PLAIN: Peer = Peer {
 /// frp's TCP proxy.
 pub(super) const FRP_TCP: Peer = Peer {
     name: "frp-tcp",
-    kind: Kind::Port,
+    kind: RoutingKind::Port,
     encrypted: true,
     programs: PROGRAMS,
     about: "frp, TCP proxy, TLS on (its default)",

@@ -6,12 +6,12 @@ use futures_util::FutureExt as _;
 
 use super::crew::Crew;
 use super::program::{Invocation, Needed, Programs, free_address, wait_for_listener};
-use super::{HOST, Kind, Peer};
+use super::{HOST, Peer, RoutingKind};
 
 /// Two HAProxy in a row.
 pub(super) const HAPROXY_HAPROXY: Peer = Peer {
     name: "haproxy-haproxy",
-    kind: Kind::Host,
+    kind: RoutingKind::Host,
     encrypted: false,
     programs: Programs(&[Needed { name: "haproxy", version: "-v", source: "Debian package haproxy" }]),
     about: "two HAProxy in a row, HTTP mode",

@@ -9,7 +9,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
 use super::crew::Crew;
 use super::program::{Invocation, Needed, Programs, free_address, wait_for_listener};
-use super::{HOST, Kind, Peer};
+use super::{HOST, Peer, RoutingKind};
 
 /// Source of nginx.
 pub(super) const NGINX_PROGRAM: Needed = Needed { name: "nginx", version: "-v", source: "Debian package nginx" };
@@ -20,7 +20,7 @@ const FAR_NAME: &str = "far.loadlab.test";
 /// One nginx.
 pub(super) const NGINX: Peer = Peer {
     name: "nginx",
-    kind: Kind::Host,
+    kind: RoutingKind::Host,
     encrypted: false,
     programs: Programs(&[NGINX_PROGRAM]),
     about: "one nginx, routing by host",
@@ -36,7 +36,7 @@ pub(super) const NGINX: Peer = Peer {
 /// Two nginx in a row.
 pub(super) const NGINX_NGINX: Peer = Peer {
     name: "nginx-nginx",
-    kind: Kind::Host,
+    kind: RoutingKind::Host,
     encrypted: false,
     programs: Programs(&[NGINX_PROGRAM]),
     about: "two nginx in a row, plain HTTP between them",
@@ -46,7 +46,7 @@ pub(super) const NGINX_NGINX: Peer = Peer {
 /// Two nginx in a row with TLS between them.
 pub(super) const NGINX_NGINX_TLS: Peer = Peer {
     name: "nginx-nginx-tls",
-    kind: Kind::Host,
+    kind: RoutingKind::Host,
     encrypted: true,
     programs: Programs(&[NGINX_PROGRAM]),
     about: "two nginx in a row, TLS 1.3 between them",
@@ -86,13 +86,13 @@ pub(super) async fn front(crew: &mut Crew, to: SocketAddr) -> anyhow::Result<Soc
 }
 
 /// Files of the certificate between two nginx.
-struct Keys {
+struct NginxKeys {
     authority: String,
     certificate: String,
     key: String,
 }
 
-fn write_keys(crew: &Crew) -> anyhow::Result<Keys> {
+fn write_keys(crew: &Crew) -> anyhow::Result<NginxKeys> {
     let authority_key = KeyPair::generate()?;
     let mut authority = CertificateParams::new(Vec::<String>::new())?;
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -103,7 +103,7 @@ fn write_keys(crew: &Crew) -> anyhow::Result<Keys> {
     let issuer = Issuer::new(authority, authority_key);
     let certificate = CertificateParams::new(vec![FAR_NAME.to_owned()])?.signed_by(&key, &issuer)?;
     let path = |name, text: String| Ok::<_, anyhow::Error>(crew.write(name, &text)?.display().to_string());
-    Ok(Keys {
+    Ok(NginxKeys {
         authority: path("authority.pem", authority_text)?,
         certificate: path("certificate.pem", certificate.pem())?,
         key: path("key.pem", key.serialize_pem())?,
@@ -115,9 +115,9 @@ struct Hop<'a> {
     listen: SocketAddr,
     to: SocketAddr,
     /// TLS towards users.
-    accepts: Option<&'a Keys>,
+    accepts: Option<&'a NginxKeys>,
     /// TLS towards the next hop.
-    dials: Option<&'a Keys>,
+    dials: Option<&'a NginxKeys>,
 }
 
 impl Hop<'_> {
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn only_the_encrypted_hops_speak_tls() {
-        let keys = Keys { authority: "/a".into(), certificate: "/c".into(), key: "/k".into() };
+        let keys = NginxKeys { authority: "/a".into(), certificate: "/c".into(), key: "/k".into() };
         let listen = "127.0.0.1:1".parse().unwrap();
         let to = "127.0.0.1:2".parse().unwrap();
         let plain = Hop { listen, to, accepts: None, dials: None }.configuration("/f");

@@ -185,13 +185,13 @@ impl Invocation {
     ///
     /// # Errors
     /// Fails if the program is missing or cannot be started.
-    pub fn spawn(self, directory: &Path, log: &File) -> anyhow::Result<Process> {
+    pub fn spawn(self, directory: &Path, log: &File) -> anyhow::Result<ProgramTree> {
         let name = self.name();
         let mut command = self.command(directory);
         command.stdout(log.try_clone()?).stderr(log.try_clone()?);
         let child = command.spawn().with_context(|| format!("starting {name}"))?;
         let pid = child.id().with_context(|| format!("{name} ended at once"))?;
-        Ok(Process { child, pid })
+        Ok(ProgramTree { child, pid })
     }
 
     fn name(&self) -> String {
@@ -209,12 +209,12 @@ impl Invocation {
 
 /// A running program with all its children; dropping it ends them.
 #[derive(Debug)]
-pub struct Process {
+pub struct ProgramTree {
     child: Child,
     pid: u32,
 }
 
-impl Process {
+impl ProgramTree {
     /// Returns the process id of the program itself.
     #[must_use]
     pub const fn pid(&self) -> u32 {
@@ -230,7 +230,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for ProgramTree {
     fn drop(&mut self) {
         // A child that was waited for has given its id back: it may belong to another process by now.
         if self.child.id().is_some() {

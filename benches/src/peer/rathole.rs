@@ -8,7 +8,7 @@ use futures_util::FutureExt as _;
 use super::crew::Crew;
 use super::nginx::{NGINX_PROGRAM, front};
 use super::program::{Invocation, Needed, Programs, free_address, wait_for_listener};
-use super::{Kind, Peer};
+use super::{Peer, RoutingKind};
 
 const PROGRAM: Needed = Needed { name: "rathole", version: "--version", source: "cargo install rathole" };
 const OPENSSL: Needed = Needed { name: "openssl", version: "", source: "Debian package openssl" };
@@ -16,7 +16,7 @@ const OPENSSL: Needed = Needed { name: "openssl", version: "", source: "Debian p
 /// rathole over plain TCP.
 pub(super) const RATHOLE: Peer = Peer {
     name: "rathole",
-    kind: Kind::Port,
+    kind: RoutingKind::Port,
     encrypted: false,
     programs: Programs(&[PROGRAM]),
     about: "rathole, plain TCP",
@@ -26,7 +26,7 @@ pub(super) const RATHOLE: Peer = Peer {
 /// rathole over TLS.
 pub(super) const RATHOLE_TLS: Peer = Peer {
     name: "rathole-tls",
-    kind: Kind::Port,
+    kind: RoutingKind::Port,
     encrypted: true,
     programs: Programs(&[PROGRAM, OPENSSL]),
     about: "rathole, TLS (a handshake for each connection)",
@@ -36,7 +36,7 @@ pub(super) const RATHOLE_TLS: Peer = Peer {
 /// rathole over Noise.
 pub(super) const RATHOLE_NOISE: Peer = Peer {
     name: "rathole-noise",
-    kind: Kind::Port,
+    kind: RoutingKind::Port,
     encrypted: true,
     programs: Programs(&[PROGRAM]),
     about: "rathole, Noise",
@@ -46,7 +46,7 @@ pub(super) const RATHOLE_NOISE: Peer = Peer {
 /// nginx in front of rathole.
 pub(super) const NGINX_RATHOLE: Peer = Peer {
     name: "nginx+rathole",
-    kind: Kind::Host,
+    kind: RoutingKind::Host,
     encrypted: false,
     programs: Programs(&[NGINX_PROGRAM, PROGRAM]),
     about: "nginx routing by host in front of rathole over plain TCP",

@@ -7,7 +7,7 @@ use futures_util::FutureExt as _;
 use super::crew::Crew;
 use super::nginx::{NGINX_PROGRAM, front};
 use super::program::{Invocation, Needed, Programs, free_address, locate, wait_for_listener};
-use super::{Kind, Peer};
+use super::{Peer, RoutingKind};
 
 const SSHD: Needed = Needed { name: "sshd", version: "", source: "Debian package openssh-server" };
 const SSH_CLIENT: Needed = Needed { name: "ssh", version: "-V", source: "Debian package openssh-client" };
@@ -16,7 +16,7 @@ const KEYGEN: Needed = Needed { name: "ssh-keygen", version: "", source: "Debian
 /// `ssh -R`.
 pub(super) const SSH: Peer = Peer {
     name: "ssh-R",
-    kind: Kind::Port,
+    kind: RoutingKind::Port,
     encrypted: true,
     programs: Programs(&[SSHD, SSH_CLIENT, KEYGEN]),
     about: "OpenSSH remote forward, its default cipher",
@@ -26,7 +26,7 @@ pub(super) const SSH: Peer = Peer {
 /// nginx in front of `ssh -R`.
 pub(super) const NGINX_SSH: Peer = Peer {
     name: "nginx+ssh-R",
-    kind: Kind::Host,
+    kind: RoutingKind::Host,
     encrypted: true,
     programs: Programs(&[NGINX_PROGRAM, SSHD, SSH_CLIENT, KEYGEN]),
     about: "nginx routing by host in front of ssh -R",

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 
-use super::crew::Running;
+use super::crew::RunningPeer;
 use super::meter::Trees;
-use super::program::{Invocation, Process, free_address, wait_for_listener};
+use super::program::{Invocation, ProgramTree, free_address, wait_for_listener};
 use super::{Peer, find};
 use crate::lab::{Lab, LabSpec};
 use crate::results::rows::{OURS, OURS_TLS, OURS_TLS_BOTH, OURS_TLS_USERS};
-use crate::target::Target;
+use crate::target::LoadTarget;
 
 /// One subject of a comparison.
 #[derive(Debug, Clone)]
@@ -67,7 +67,7 @@ impl Subject {
     /// Fails if a part of it does not start or does not answer.
     pub async fn start(
         &self,
-        app: &App,
+        app: &SubjectApp,
         directory: &Path,
         link: Option<&crate::relay::LinkSpec>,
     ) -> anyhow::Result<Started> {
@@ -88,13 +88,13 @@ pub enum Started {
     /// The gateway with its agent and app.
     Gateway(Arc<Lab>),
     /// A peer, and the process of the app.
-    Peer(Box<Running>, u32),
+    Peer(Box<RunningPeer>, u32),
 }
 
 impl Started {
     /// Returns the target of the load.
     #[must_use]
-    pub fn target(&self) -> Target {
+    pub fn target(&self) -> LoadTarget {
         match self {
             Self::Gateway(lab) => lab.target(),
             Self::Peer(running, _) => running.target.clone(),
@@ -135,13 +135,13 @@ impl Started {
 
 /// The app behind all peers: this program's own, as a process of its own.
 #[derive(Debug)]
-pub struct App {
+pub struct SubjectApp {
     /// Address of the app.
     pub address: SocketAddr,
-    process: Process,
+    process: ProgramTree,
 }
 
-impl App {
+impl SubjectApp {
     /// Starts `loadlab app`.
     ///
     /// # Errors

@@ -11,15 +11,15 @@ use anyhow::Context as _;
 use super::compare::Work;
 use super::program::{Invocation, Needed, Programs};
 use crate::profile::ProfileName;
-use crate::target::{TOKEN_HEADER, Target};
-use crate::units::Rate;
+use crate::target::{LoadTarget, TOKEN_HEADER};
+use crate::units::ArrivalRate;
 
 /// wrk itself.
 pub const PROGRAMS: Programs = Programs(&[Needed { name: "wrk", version: "-v", source: "Debian package wrk" }]);
 
 /// Report of wrk.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Run {
+pub struct WrkReport {
     /// Measured time.
     pub seconds: f64,
     /// Answers.
@@ -36,14 +36,14 @@ pub struct Run {
 #[must_use]
 pub fn can(work: &Work) -> bool {
     let known = matches!(work.profile, ProfileName::Http | ProfileName::Churn);
-    known && work.load.rate == Rate::Max && PROGRAMS.missing().is_none()
+    known && work.load.rate == ArrivalRate::Max && PROGRAMS.missing().is_none()
 }
 
 /// Runs wrk against a target.
 ///
 /// # Errors
 /// Fails if wrk is not here, fails, or prints no figures.
-pub async fn run(work: &Work, target: &Target, lasts: Duration, place: &Path) -> anyhow::Result<Run> {
+pub async fn run(work: &Work, target: &LoadTarget, lasts: Duration, place: &Path) -> anyhow::Result<WrkReport> {
     let script = place.join("wrk.lua");
     write_script(&script, target, work.profile == ProfileName::Churn)?;
     let connections = work.load.connections;
@@ -60,7 +60,7 @@ pub async fn run(work: &Work, target: &Target, lasts: Duration, place: &Path) ->
 }
 
 /// Writes the headers into the script and not on the command line, which all users of the machine can read.
-fn write_script(path: &Path, target: &Target, closes: bool) -> anyhow::Result<()> {
+fn write_script(path: &Path, target: &LoadTarget, closes: bool) -> anyhow::Result<()> {
     let mut text = format!("wrk.headers[\"Host\"] = \"{}\"\n", target.host);
     if let Some(token) = &target.token {
         text.push_str(&format!("wrk.headers[\"{TOKEN_HEADER}\"] = \"Bearer {token}\"\n"));
@@ -78,11 +78,11 @@ fn write_script(path: &Path, target: &Target, closes: bool) -> anyhow::Result<()
     Ok(file.write_all(text.as_bytes())?)
 }
 
-fn parse(output: &str) -> Option<Run> {
+fn parse(output: &str) -> Option<WrkReport> {
     let line = output.lines().find_map(|line| line.strip_prefix("LOADLAB "))?;
     let mut numbers = line.split_whitespace().map_while(|number| number.parse::<f64>().ok());
     let (micros, requests, errors) = (numbers.next()?, numbers.next()?, numbers.next()?);
-    Some(Run { seconds: micros / 1e6, requests, errors, p50_us: numbers.next()?, p99_us: numbers.next()? })
+    Some(WrkReport { seconds: micros / 1e6, requests, errors, p50_us: numbers.next()?, p99_us: numbers.next()? })
         .filter(|run| run.seconds > 0.0)
 }
 
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn figures_are_read_from_the_printed_line() {
         let run = parse("Running 2s test\nLOADLAB 2000000 50000 3 800 2100\n").unwrap();
-        assert_eq!(run, Run { seconds: 2.0, requests: 50_000.0, errors: 3.0, p50_us: 800.0, p99_us: 2100.0 });
+        assert_eq!(run, WrkReport { seconds: 2.0, requests: 50_000.0, errors: 3.0, p50_us: 800.0, p99_us: 2100.0 });
         assert_eq!(parse("LOADLAB 2000000 50000\n"), None);
     }
 
@@ -102,7 +102,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt as _;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("wrk.lua");
-        let mut target = Target::plain("127.0.0.1:1".parse().unwrap(), "a.test");
+        let mut target = LoadTarget::plain("127.0.0.1:1".parse().unwrap(), "a.test");
         target.token = Some("secret".to_owned());
         write_script(&path, &target, true).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();

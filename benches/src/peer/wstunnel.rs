@@ -6,7 +6,7 @@ use futures_util::FutureExt as _;
 
 use super::crew::Crew;
 use super::program::{Invocation, Needed, Programs, free_address, wait_for_listener};
-use super::{Kind, Peer};
+use super::{Peer, RoutingKind};
 
 const PROGRAMS: Programs = Programs(&[Needed {
     name: "wstunnel",
@@ -17,7 +17,7 @@ const PROGRAMS: Programs = Programs(&[Needed {
 /// wstunnel over WebSocket.
 pub(super) const WSTUNNEL_WS: Peer = Peer {
     name: "wstunnel-ws",
-    kind: Kind::Port,
+    kind: RoutingKind::Port,
     encrypted: false,
     programs: PROGRAMS,
     about: "wstunnel, reverse mode over plain WebSocket",
@@ -27,7 +27,7 @@ pub(super) const WSTUNNEL_WS: Peer = Peer {
 /// wstunnel over WebSocket in TLS.
 pub(super) const WSTUNNEL_WSS: Peer = Peer {
     name: "wstunnel-wss",
-    kind: Kind::Port,
+    kind: RoutingKind::Port,
     encrypted: true,
     programs: PROGRAMS,
     about: "wstunnel, reverse mode over WebSocket in TLS",
@@ -37,7 +37,7 @@ pub(super) const WSTUNNEL_WSS: Peer = Peer {
 /// wstunnel over HTTP/2.
 pub(super) const WSTUNNEL_H2: Peer = Peer {
     name: "wstunnel-h2",
-    kind: Kind::Port,
+    kind: RoutingKind::Port,
     encrypted: false,
     programs: PROGRAMS,
     about: "wstunnel, reverse mode over HTTP/2 without TLS",

@@ -3,17 +3,17 @@
 use http::header::{CONNECTION, HeaderValue};
 
 use super::http::get;
-use crate::client::Client;
-use crate::failure::Failure;
+use crate::client::LoadClient;
+use crate::failure::ExchangeFailure;
 use crate::generator::{self, Exchange, Exchanges};
-use crate::outcome::Outcome;
+use crate::outcome::RunOutcome;
 use crate::profile::Context;
 use crate::stats::Bytes;
-use crate::target::Target;
+use crate::target::LoadTarget;
 
 /// Connect, `GET /bytes/SIZE` with `connection: close`, read, close.
 struct Connections {
-    target: Target,
+    target: LoadTarget,
     path: String,
     size: u64,
 }
@@ -21,16 +21,16 @@ struct Connections {
 impl Exchange for Connections {
     type Connection = ();
 
-    async fn connect(&self) -> Result<(), Failure> {
+    async fn connect(&self) -> Result<(), ExchangeFailure> {
         Ok(())
     }
 
-    async fn exchange(&self, (): &mut ()) -> Result<Bytes, Failure> {
-        let mut client = Client::connect(&self.target).await?;
+    async fn exchange(&self, (): &mut ()) -> Result<Bytes, ExchangeFailure> {
+        let mut client = LoadClient::connect(&self.target).await?;
         let mut request = get(&self.target, &self.path)?;
         request.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         let down = client.exchange(request).await?;
-        if down == self.size { Ok(Bytes { down, up: 0 }) } else { Err(Failure::lost("wrong_length")) }
+        if down == self.size { Ok(Bytes { down, up: 0 }) } else { Err(ExchangeFailure::lost("wrong_length")) }
     }
 }
 
@@ -38,7 +38,7 @@ impl Exchange for Connections {
 ///
 /// # Errors
 /// It could not be run at all.
-pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
+pub async fn run(context: &Context) -> anyhow::Result<RunOutcome> {
     let (target, size) = (context.target.clone(), context.load.size);
     generator::run(context, Exchanges(Connections { target, path: format!("/bytes/{size}"), size })).await
 }

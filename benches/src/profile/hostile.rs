@@ -13,16 +13,16 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use self::attack::Kind;
-use self::attackers::{Attackers, Plan};
+use self::attack::AttackKind;
+use self::attackers::{AttackPlan, Attackers};
 use crate::client::preflight;
 use crate::clock::{float, micros};
 use crate::lab::Lab;
 use crate::lab::finding::{check, figure, judge_by};
 use crate::lab::usage;
-use crate::outcome::Outcome;
+use crate::outcome::RunOutcome;
 use crate::profile::{Context, http};
-use crate::stats::Parts;
+use crate::stats::CollectedStats;
 
 /// Largest 99th percentile of honest users beside the attack, as a multiple of the one without.
 const FACTOR_MAX: f64 = 2.0;
@@ -43,11 +43,11 @@ const SETTLE: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// It could not be run at all.
-pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
-    let plan = Plan {
+pub async fn run(context: &Context) -> anyhow::Result<RunOutcome> {
+    let plan = AttackPlan {
         per_second: context.load.setting("attacks_per_s", 1000)?,
         addresses: context.load.setting("addresses", 16)?,
-        only: context.load.settings.get("only").map(|text| text.parse::<Kind>()).transpose()?,
+        only: context.load.settings.get("only").map(|text| text.parse::<AttackKind>()).transpose()?,
     };
     preflight(&context.target, context.load.timeout).await?;
     let mut honest = context.clone();
@@ -72,7 +72,7 @@ pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
     let after = Box::pin(http::run(&honest)).await?;
 
     outcome.load = context.load.clone();
-    let p99 = |outcome: &Outcome| float(outcome.latency.p99) / 1e3;
+    let p99 = |outcome: &RunOutcome| float(outcome.latency.p99) / 1e3;
     let quiet = (p99(&before) + p99(&after)) / 2.0;
     for (key, value) in [
         ("p99_quiet_ms", quiet),
@@ -104,12 +104,12 @@ pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
 
 /// Measures honest users beside the attack. If all of them are refused, there is nothing to measure, and that is the
 /// finding: then each of them counts as one that took the whole timeout.
-async fn beside(context: &Context, honest: &Context) -> Outcome {
+async fn beside(context: &Context, honest: &Context) -> RunOutcome {
     match Box::pin(http::run(honest)).await {
         Ok(outcome) => outcome,
         Err(error) => {
             context.live.note(&format!("{error:#}"));
-            let mut outcome = honest.outcome(Parts::default());
+            let mut outcome = honest.outcome(CollectedStats::default());
             outcome.latency.p99 = micros(context.load.timeout);
             outcome.failed.insert("refused_beside_the_attack".to_owned(), 1);
             outcome
@@ -120,7 +120,7 @@ async fn beside(context: &Context, honest: &Context) -> Outcome {
     }
 }
 
-fn judge(outcome: &mut Outcome, plan: &Plan, failed_outside: u64) {
+fn judge(outcome: &mut RunOutcome, plan: &AttackPlan, failed_outside: u64) {
     let value = |key: &str| outcome.figures.get(key).copied();
     let factor = value("p99_factor").unwrap_or(f64::INFINITY);
     let made = value("attacks_per_s").unwrap_or_default();

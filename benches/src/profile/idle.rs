@@ -19,9 +19,9 @@ use crate::fleet::sockets::Sockets;
 use crate::fleet::{Fleet, FleetOptions};
 use crate::lab::Lab;
 use crate::load::LoadSpec;
-use crate::outcome::Outcome;
+use crate::outcome::RunOutcome;
 use crate::profile::Context;
-use crate::stats::Parts;
+use crate::stats::CollectedStats;
 use crate::units;
 
 /// Agents unless told otherwise.
@@ -47,13 +47,13 @@ const FILES_SPARE: u64 = 256;
 
 /// Numbers of idle agents and WebSockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Plan {
+struct IdlePlan {
     agents: usize,
     websockets: usize,
     settle: Duration,
 }
 
-impl Plan {
+impl IdlePlan {
     fn of(load: &LoadSpec) -> anyhow::Result<Self> {
         let is_named = |key| load.settings.contains_key(key);
         let default = |own, other, count| if is_named(other) && !is_named(own) { 0 } else { count };
@@ -72,7 +72,7 @@ impl Plan {
 /// # Errors
 /// A setting cannot be read.
 pub fn needs(load: &LoadSpec) -> anyhow::Result<(usize, BTreeMap<String, String>)> {
-    let plan = Plan::of(load)?;
+    let plan = IdlePlan::of(load)?;
     let sockets = plan.websockets + FIRST;
     let budget = (sockets as u64).saturating_mul(WINDOW_BYTES).max(64 << 20);
     let config = [
@@ -88,10 +88,11 @@ pub fn needs(load: &LoadSpec) -> anyhow::Result<(usize, BTreeMap<String, String>
 ///
 /// # Errors
 /// It could not be run at all.
-pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
+pub async fn run(context: &Context) -> anyhow::Result<RunOutcome> {
     let lab = context.lab.as_deref().context("idle reads the gateway's memory: it needs --self")?;
-    let plan = Plan::of(&context.load)?;
-    let mut run = Run { context, lab, plan, parts: Parts::default(), figures: BTreeMap::new(), notes: Vec::new() };
+    let plan = IdlePlan::of(&context.load)?;
+    let mut run =
+        IdleRun { context, lab, plan, parts: CollectedStats::default(), figures: BTreeMap::new(), notes: Vec::new() };
     let started = Instant::now();
     if plan.agents > 0 {
         run.agents().await?;
@@ -111,16 +112,16 @@ pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-struct Run<'a> {
+struct IdleRun<'a> {
     context: &'a Context,
     lab: &'a Lab,
-    plan: Plan,
-    parts: Parts,
+    plan: IdlePlan,
+    parts: CollectedStats,
     figures: BTreeMap<String, f64>,
     notes: Vec<String>,
 }
 
-impl Run<'_> {
+impl IdleRun<'_> {
     async fn agents(&mut self) -> anyhow::Result<()> {
         let count = self.plan.agents;
         let gateway = self.lab.gateway();
@@ -247,10 +248,10 @@ mod tests {
     use super::*;
     use crate::profile::ProfileName;
 
-    fn plan(settings: &[(&str, &str)]) -> anyhow::Result<Plan> {
+    fn plan(settings: &[(&str, &str)]) -> anyhow::Result<IdlePlan> {
         let mut load = ProfileName::Idle.load();
         load.settings = settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        Plan::of(&load)
+        IdlePlan::of(&load)
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::client::preflight;
 use crate::clock::float;
 use crate::lab::Lab;
 use crate::lab::finding::{check, figure, judge_by};
-use crate::outcome::{Outcome, Second};
+use crate::outcome::{RunOutcome, Second};
 use crate::profile::{Context, http};
 
 /// The pause between two attempts to reach the app.
@@ -45,7 +45,7 @@ struct Killed {
 ///
 /// # Errors
 /// It could not be run at all: without a lab there is no gateway to kill.
-pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
+pub async fn run(context: &Context) -> anyhow::Result<RunOutcome> {
     let lab = context.lab.as_ref().context("kill needs the lab's own gateway: --self")?;
     let kills: u32 = context.load.setting("kills", 3_u32)?.max(1);
     let down = Duration::from_millis(context.load.setting("down_ms", 1000)?);
@@ -101,7 +101,7 @@ async fn kill_once(lab: &Lab, down: Duration) -> anyhow::Result<Killed> {
     Ok(Killed { at, started, ready, back })
 }
 
-fn report(outcome: &mut Outcome, begin: Instant, killed: &[Killed], back_s: f64) {
+fn report(outcome: &mut RunOutcome, begin: Instant, killed: &[Killed], back_s: f64) {
     let longest = |of: fn(&Killed) -> Option<Duration>| {
         killed.iter().map(|one| of(one).unwrap_or(PATIENCE).as_secs_f64()).fold(0.0, f64::max)
     };

@@ -24,12 +24,12 @@ use anyhow::Context as _;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use self::cuts::{Broken, Cutter, Kind};
-use self::tally::Tally;
+use self::cuts::{BreakKind, BreakRecord, Cutter};
+use self::tally::CutTally;
 use crate::client::preflight;
 use crate::clock::float;
 use crate::lab::finding::{check, figure, judge_by};
-use crate::outcome::{Latency, Outcome};
+use crate::outcome::{Latency, RunOutcome};
 use crate::profile::Context;
 use crate::stats::{Collector, Window, histogram, record};
 
@@ -41,7 +41,7 @@ const RESUME_SLACK_MS: f64 = 50.0;
 
 /// Parameters that all parts of the load share.
 #[derive(Clone, Copy, Debug)]
-struct Plan {
+struct CutPlan {
     cuts: usize,
     sockets: usize,
     every: Duration,
@@ -55,12 +55,12 @@ struct Plan {
 ///
 /// # Errors
 /// It could not be run at all: without a lab and its link there is nothing to cut.
-pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
+pub async fn run(context: &Context) -> anyhow::Result<RunOutcome> {
     let missing = "link-cut needs the lab's own link: --self --link rate=100mbit,delay=10ms (or delay=0)";
     let lab = context.lab.as_ref().context(missing)?;
     anyhow::ensure!(lab.link().is_some(), missing);
     let load = &context.load;
-    let plan = Plan {
+    let plan = CutPlan {
         cuts: load.setting("cuts", 100)?,
         sockets: load.connections,
         every: Duration::from_millis(load.setting("every_ms", 10)?),
@@ -74,7 +74,7 @@ pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
     preflight(&context.target, load.timeout).await?;
     let begin = Instant::now();
     let collector = Collector::new(Window { begin, end: begin + FOREVER });
-    let tally = Arc::new(Tally::new(plan.sockets));
+    let tally = Arc::new(CutTally::new(plan.sockets));
     let reading = context.trees.as_ref().map(|trees| (trees, trees.begin()));
 
     let mut parts = JoinSet::new();
@@ -92,25 +92,25 @@ pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
     let mut outcome = context.outcome(collector.finish(Instant::now()));
     outcome.usage = usage;
     let rtt_ms = lab.link().map_or(0.0, |link| (link.spec().delay * 2).as_secs_f64() * 1e3);
-    report(&mut outcome, &tally, &breaks, Link { rtt_ms, tls: lab.spec().link_tls, redial_max_ms });
+    report(&mut outcome, &tally, &breaks, CutLink { rtt_ms, tls: lab.spec().link_tls, redial_max_ms });
     Ok(outcome)
 }
 
 /// Facts of the link that determine the allowed times.
-struct Link {
+struct CutLink {
     rtt_ms: f64,
     tls: bool,
     redial_max_ms: f64,
 }
 
-fn report(outcome: &mut Outcome, tally: &Tally, breaks: &[Broken], link: Link) {
-    let Link { rtt_ms, tls, redial_max_ms } = link;
-    let noticed = |broken: &&Broken| matches!(broken.kind, Kind::Reset | Kind::Close);
-    let resumed = |kind: Kind| breaks.iter().filter(move |broken| broken.kind == kind);
+fn report(outcome: &mut RunOutcome, tally: &CutTally, breaks: &[BreakRecord], link: CutLink) {
+    let CutLink { rtt_ms, tls, redial_max_ms } = link;
+    let noticed = |broken: &&BreakRecord| matches!(broken.kind, BreakKind::Reset | BreakKind::Close);
+    let resumed = |kind: BreakKind| breaks.iter().filter(move |broken| broken.kind == kind);
     let resume = distribution(breaks.iter().filter(noticed).filter_map(|broken| broken.resumed_after));
     let redial = distribution(breaks.iter().filter(noticed).filter_map(|broken| broken.redialed_after));
-    let silent = distribution(resumed(Kind::HalfOpen).filter_map(|broken| broken.resumed_after));
-    let stalled = distribution(resumed(Kind::Stall).filter_map(|broken| broken.resumed_after));
+    let silent = distribution(resumed(BreakKind::HalfOpen).filter_map(|broken| broken.resumed_after));
+    let stalled = distribution(resumed(BreakKind::Stall).filter_map(|broken| broken.resumed_after));
     let never = breaks.iter().filter(|broken| broken.resumed_after.is_none()).count();
     // A dial is answered after one round trip (the link's handshake), with TLS after another; then Hello and Welcome.
     let handshakes = if tls { 2.0 } else { 1.0 };
@@ -141,7 +141,7 @@ fn report(outcome: &mut Outcome, tally: &Tally, breaks: &[Broken], link: Link) {
     if stalled.0.count > 0 {
         figure(outcome, "resume_stall_p99_ms", stalled.p99_ms());
     }
-    for kind in Kind::ALL {
+    for kind in BreakKind::ALL {
         let count = breaks.iter().filter(|broken| broken.kind == kind).count();
         figure(outcome, &format!("cuts_{}", kind.as_str().replace('-', "_")), count as f64);
     }

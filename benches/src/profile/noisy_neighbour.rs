@@ -19,10 +19,10 @@ use crate::client::preflight;
 use crate::clock::{float, micros};
 use crate::lab::fifo::Fifo;
 use crate::lab::finding::{check, figure, judge_by};
-use crate::outcome::Outcome;
+use crate::outcome::RunOutcome;
 use crate::profile::Context;
-use crate::stats::{Collector, Parts, Window};
-use crate::target::Target;
+use crate::stats::{CollectedStats, Collector, Window};
+use crate::target::LoadTarget;
 
 /// Largest added round trip that counts as good, in milliseconds.
 const ADDED_MS_MAX: f64 = 10.0;
@@ -31,9 +31,9 @@ const ADDED_MS_MAX: f64 = 10.0;
 const ALONE_MIN: Duration = Duration::from_secs(3);
 
 /// Results of the quiet channel alone and beside the bulk transfers, and the rate of these.
-struct Found {
-    alone: Parts,
-    beside: Parts,
+struct NeighbourFigures {
+    alone: CollectedStats,
+    beside: CollectedStats,
     bulk_mbit_s: f64,
 }
 
@@ -49,7 +49,7 @@ struct Mix {
 ///
 /// # Errors
 /// It could not be run at all.
-pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
+pub async fn run(context: &Context) -> anyhow::Result<RunOutcome> {
     let mix = Mix {
         downloads: context.load.setting("downloads", 8)?,
         uploads: context.load.setting("uploads", 0)?,
@@ -100,7 +100,7 @@ pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-fn judge(outcome: &mut Outcome) {
+fn judge(outcome: &mut RunOutcome) {
     let added = outcome.figures.get("added_p99_ms").copied().unwrap_or(f64::INFINITY);
     let measured = format!("{added:.1} ms");
     let added = check("added p99 of the quiet channel", "at most 10 ms", measured, added <= ADDED_MS_MAX);
@@ -116,7 +116,7 @@ fn milliseconds(micros: u64) -> f64 {
 }
 
 /// Measures the quiet channel alone, then beside the bulk transfers.
-async fn measure(context: &Context, target: &Target, mix: Mix) -> anyhow::Result<Found> {
+async fn measure(context: &Context, target: &LoadTarget, mix: Mix) -> anyhow::Result<NeighbourFigures> {
     let load = &context.load;
     context.live.phase("the quiet channel alone");
     let alone_for = (load.duration / 4).max(ALONE_MIN);
@@ -131,16 +131,16 @@ async fn measure(context: &Context, target: &Target, mix: Mix) -> anyhow::Result
     stop.cancel();
     bulk.end().await;
     let bulk_mbit_s = float(moved) * 8.0 / float(micros(took).max(1));
-    Ok(Found { alone, beside: beside?, bulk_mbit_s })
+    Ok(NeighbourFigures { alone, beside: beside?, bulk_mbit_s })
 }
 
 async fn quiet_for(
     context: &Context,
-    target: &Target,
+    target: &LoadTarget,
     every: Duration,
     warm_up: Duration,
     lasts: Duration,
-) -> anyhow::Result<Parts> {
+) -> anyhow::Result<CollectedStats> {
     // Opening the channel is not measured; beside bulk transfers it may take long.
     let stop: CancellationToken = context.stop.clone();
     let socket = quiet::open(target, context.load.timeout).await?;

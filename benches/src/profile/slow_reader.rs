@@ -24,10 +24,10 @@ use crate::clock::{float, micros};
 use crate::lab::Lab;
 use crate::lab::finding::{check, figure, judge_by};
 use crate::lab::usage;
-use crate::outcome::{Latency, Outcome};
+use crate::outcome::{Latency, RunOutcome};
 use crate::profile::{Context, http};
-use crate::stats::Parts;
-use crate::units::{self, Rate};
+use crate::stats::CollectedStats;
+use crate::units::{self, ArrivalRate};
 
 /// Variable that configures the session's budget.
 const SESSION_BUDGET_VARIABLE: &str = "GATEWAY_TUNNEL__SESSION_BUDGET";
@@ -62,7 +62,7 @@ struct Peaks {
 ///
 /// # Errors
 /// It could not be run at all.
-pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
+pub async fn run(context: &Context) -> anyhow::Result<RunOutcome> {
     let readers: usize = context.load.setting("readers", 1000)?;
     let pace: u64 = context.load.setting("bytes_per_s", 0)?;
     let body: u64 = context.load.setting("body_mib", 64_u64)? << 20;
@@ -130,7 +130,7 @@ pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
 }
 
 /// Adds the figures of the gateway and the kernel.
-fn counted(outcome: &mut Outcome, metrics: &BTreeMap<String, f64>, tcp: Option<usage::TcpMemory>) {
+fn counted(outcome: &mut RunOutcome, metrics: &BTreeMap<String, f64>, tcp: Option<usage::TcpMemory>) {
     for (key, name) in [("windows_mib", "gateway_tunnel_window_bytes"), ("lent_mib", "gateway_tunnel_lent_bytes")] {
         if let Some(bytes) = metrics.get(name) {
             figure(outcome, key, bytes / 1_048_576.0);
@@ -148,12 +148,12 @@ fn counted(outcome: &mut Outcome, metrics: &BTreeMap<String, f64>, tcp: Option<u
 
 /// Measures other users beside the readers. If all of them are refused, there is nothing to measure, and that is the
 /// finding: then each of them counts as one that took the whole timeout.
-async fn beside(context: &Context, others: &Context) -> Outcome {
+async fn beside(context: &Context, others: &Context) -> RunOutcome {
     match Box::pin(http::run(others)).await {
         Ok(outcome) => outcome,
         Err(error) => {
             context.live.note(&format!("{error:#}"));
-            let mut outcome = others.outcome(Parts::default());
+            let mut outcome = others.outcome(CollectedStats::default());
             outcome.latency.p99 = micros(context.load.timeout);
             outcome.failed.insert("refused_beside_readers".to_owned(), 1);
             let words = "Other users were refused while the readers stood; their latency is given as the timeout.";
@@ -163,7 +163,7 @@ async fn beside(context: &Context, others: &Context) -> Outcome {
     }
 }
 
-fn judge(outcome: &mut Outcome, readers: usize, failed_outside: u64, has_lab: bool) {
+fn judge(outcome: &mut RunOutcome, readers: usize, failed_outside: u64, has_lab: bool) {
     let value = |key: &str| outcome.figures.get(key).copied().unwrap_or(f64::NAN);
     let (held, change, over) = (value("readers_held"), value("p99_change"), value("over_budget_mib"));
     let failed = outcome.failed_total() + failed_outside;
@@ -192,7 +192,7 @@ fn others(context: &Context) -> Context {
     others.load.size = OTHERS_BYTES;
     others.load.duration = context.load.duration / 3;
     if others.load.rate.per_second().is_none() {
-        others.load.rate = Rate::PerSecond(OTHERS_PER_SECOND);
+        others.load.rate = ArrivalRate::PerSecond(OTHERS_PER_SECOND);
         others.load.connections = others.load.connections.max(8);
         others.load.workers = 1;
     }
@@ -234,7 +234,7 @@ fn peaks_from_now(lab: &Lab) -> Peaks {
 }
 
 fn peaks(lab: &Lab) -> Peaks {
-    let mib = |process: &crate::lab::Process| {
+    let mib = |process: &crate::lab::LabProcess| {
         float(process.memory().map(|memory| memory.peak).unwrap_or_default()) / 1_048_576.0
     };
     Peaks { gateway: mib(lab.gateway()), agent: mib(lab.agent()) }

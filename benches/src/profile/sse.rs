@@ -6,14 +6,14 @@ use serde::Deserialize;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
 use super::http::get;
-use crate::client::Client;
+use crate::client::LoadClient;
 use crate::clock::unix_time;
-use crate::failure::Failure;
-use crate::generator::{self, Kind, Post, Work};
-use crate::outcome::Outcome;
+use crate::failure::ExchangeFailure;
+use crate::generator::{self, Post, Work, WorkKind};
+use crate::outcome::RunOutcome;
 use crate::profile::Context;
 use crate::stats::Bytes;
-use crate::target::Target;
+use crate::target::LoadTarget;
 
 /// Longest event that is waited for.
 const EVENT_BYTES_MAX: usize = 4 << 20;
@@ -23,14 +23,14 @@ const REOPEN: Duration = Duration::from_millis(200);
 
 /// A stream of events per connection.
 struct Streams {
-    target: Target,
+    target: LoadTarget,
     path: String,
     every: Duration,
 }
 
 /// Data of an event.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
-struct Event {
+struct SseEvent {
     sequence: u64,
     sent_us: u64,
 }
@@ -46,17 +46,17 @@ impl Parser {
     ///
     /// # Errors
     /// This is no stream of the app's events.
-    fn take(&mut self, bytes: &[u8]) -> Result<Vec<Event>, Failure> {
+    fn take(&mut self, bytes: &[u8]) -> Result<Vec<SseEvent>, ExchangeFailure> {
         self.buffer.extend_from_slice(bytes);
         let mut events = Vec::new();
         while let Some(end) = self.buffer.windows(2).position(|pair| pair == b"\n\n") {
             let block: Vec<u8> = self.buffer.drain(..end + 2).collect();
             let data = block.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"data: "));
             let event = data.and_then(|data| serde_json::from_slice(data).ok());
-            events.push(event.ok_or(Failure::lost("wrong_event"))?);
+            events.push(event.ok_or(ExchangeFailure::lost("wrong_event"))?);
         }
         if self.buffer.len() > EVENT_BYTES_MAX {
-            return Err(Failure::lost("wrong_event"));
+            return Err(ExchangeFailure::lost("wrong_event"));
         }
         Ok(events)
     }
@@ -64,10 +64,13 @@ impl Parser {
 
 impl Streams {
     /// Reads one stream until it ends or the run does.
-    async fn read(&self, client: &mut Client, post: &Post) -> Result<(), Failure> {
+    async fn read(&self, client: &mut LoadClient, post: &Post) -> Result<(), ExchangeFailure> {
         let answer = client.send(get(&self.target, &self.path)?).await?;
         if !answer.status().is_success() {
-            return Err(Failure { lost: true, ..Failure::of_answer(answer.status(), answer.headers()) });
+            return Err(ExchangeFailure {
+                lost: true,
+                ..ExchangeFailure::of_answer(answer.status(), answer.headers())
+            });
         }
         let (mut body, mut parser, mut next) = (answer.into_body(), Parser::default(), 0);
         while let Some(piece) = client.piece(&mut body).await? {
@@ -87,20 +90,20 @@ impl Streams {
                 next = event.sequence + 1;
             }
         }
-        Err(Failure::lost("closed"))
+        Err(ExchangeFailure::lost("closed"))
     }
 }
 
 impl Work for Streams {
-    type Connection = Client;
+    type Connection = LoadClient;
 
-    const KIND: Kind = Kind::Stream;
+    const KIND: WorkKind = WorkKind::Stream;
 
-    async fn connect(&self) -> Result<Client, Failure> {
-        Client::connect(&self.target).await
+    async fn connect(&self) -> Result<LoadClient, ExchangeFailure> {
+        LoadClient::connect(&self.target).await
     }
 
-    async fn serve(&self, client: Client, post: &Post) {
+    async fn serve(&self, client: LoadClient, post: &Post) {
         // Expected events are counted by this clock, so that a stream that stands still is seen.
         let mut expected = interval_at(Instant::now() + self.every, self.every);
         expected.set_missed_tick_behavior(MissedTickBehavior::Burst);
@@ -137,7 +140,7 @@ impl Work for Streams {
 ///
 /// # Errors
 /// It could not be run at all.
-pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
+pub async fn run(context: &Context) -> anyhow::Result<RunOutcome> {
     let load = &context.load;
     let Some(rate) = load.rate.per_second() else {
         anyhow::bail!("sse needs a --rate: events per second of all streams together");
@@ -168,8 +171,8 @@ mod tests {
             let mut parser = Parser::default();
             let mut events = parser.take(left).unwrap();
             events.extend(parser.take(right).unwrap());
-            assert_eq!(events, [Event { sequence: 0, sent_us: 5 }, Event { sequence: 1, sent_us: 6 }]);
+            assert_eq!(events, [SseEvent { sequence: 0, sent_us: 5 }, SseEvent { sequence: 1, sent_us: 6 }]);
         }
-        assert_eq!(Parser::default().take(b"<html>\n\n"), Err(Failure::lost("wrong_event")));
+        assert_eq!(Parser::default().take(b"<html>\n\n"), Err(ExchangeFailure::lost("wrong_event")));
     }
 }

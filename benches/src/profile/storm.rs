@@ -22,10 +22,10 @@ use super::idle::{STOP_DEADLINE, UP_DEADLINE, start_fleet};
 use crate::clock::float;
 use crate::fleet::{Fleet, per_second};
 use crate::lab::Lab;
-use crate::outcome::{Latency, Outcome, Usage};
+use crate::outcome::{Latency, RunOutcome, Usage};
 use crate::profile::Context;
 use crate::stats::{Collector, Window};
-use crate::target::Target;
+use crate::target::LoadTarget;
 use crate::units;
 
 /// Agents unless told otherwise.
@@ -39,14 +39,14 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// Way in which the gateway goes away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum ShutdownWay {
     /// SIGKILL.
     Kill,
     /// SIGTERM: it drains.
     Drain,
 }
 
-impl std::str::FromStr for Way {
+impl std::str::FromStr for ShutdownWay {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -62,10 +62,10 @@ impl std::str::FromStr for Way {
 ///
 /// # Errors
 /// It could not be run at all.
-pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
+pub async fn run(context: &Context) -> anyhow::Result<RunOutcome> {
     let lab = context.lab.as_deref().context("storm restarts the gateway: it needs --self")?;
     let agents = context.load.setting("agents", AGENTS.min(lab.spare_tokens().len()))?;
-    let way = context.load.setting("way", Way::Kill)?;
+    let way = context.load.setting("way", ShutdownWay::Kill)?;
     let patience = context.load.settings.get("patience").map_or(Ok(UP_DEADLINE), |text| units::duration(text))?;
     let bare_rss = lab.gateway().rss()?;
     let fleet = Arc::new(start_fleet(lab, agents)?);
@@ -88,20 +88,20 @@ pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
 
 /// Returns the target of each agent's workspace. None with TLS: a connection is for one name there, and the prober
 /// keeps its connections.
-fn targets(target: &Target, agents: usize) -> Arc<[Target]> {
+fn targets(target: &LoadTarget, agents: usize) -> Arc<[LoadTarget]> {
     if target.tls.is_some() {
         return Arc::new([]);
     }
     let own = format!("-{}.", Lab::workspace_name(0));
     let host = |agent| target.host.replacen(&own, &format!("-{}.", Lab::workspace_name(agent + 1)), 1);
-    (0..agents).map(|agent| Target { host: host(agent), ..target.clone() }).collect()
+    (0..agents).map(|agent| LoadTarget { host: host(agent), ..target.clone() }).collect()
 }
 
 struct Storm<'a> {
     context: &'a Context,
     lab: &'a Lab,
     fleet: Arc<Fleet>,
-    targets: Arc<[Target]>,
+    targets: Arc<[LoadTarget]>,
     /// The gateway's memory without agents.
     bare_rss: u64,
 }
@@ -145,7 +145,12 @@ impl Storm<'_> {
         Prober::start(order).map(Some)
     }
 
-    async fn blow(&self, way: Way, patience: Duration, figures: BTreeMap<String, f64>) -> anyhow::Result<Outcome> {
+    async fn blow(
+        &self,
+        way: ShutdownWay,
+        patience: Duration,
+        figures: BTreeMap<String, f64>,
+    ) -> anyhow::Result<RunOutcome> {
         let begin = Instant::now();
         let collector = Collector::new(Window { begin, end: begin + patience + GO_ON });
         let prober = self.probe(&collector, begin)?;
@@ -159,12 +164,12 @@ impl Storm<'_> {
     }
 
     /// Ends the gateway and starts it again, at once.
-    async fn restart(&self, way: Way, begin: Instant) -> anyhow::Result<Weather> {
+    async fn restart(&self, way: ShutdownWay, begin: Instant) -> anyhow::Result<Weather> {
         let gateway = self.lab.gateway();
         self.context.live.phase("the gateway goes");
         match way {
-            Way::Kill => gateway.kill()?,
-            Way::Drain => {
+            ShutdownWay::Kill => gateway.kill()?,
+            ShutdownWay::Drain => {
                 let pid =
                     i32::try_from(gateway.pid()).ok().and_then(Pid::from_raw).context("the gateway's process id")?;
                 kill_process(pid, Signal::TERM)?;
@@ -219,7 +224,7 @@ impl Storm<'_> {
         begin: Instant,
         weather: &Weather,
         mut figures: BTreeMap<String, f64>,
-    ) -> anyhow::Result<Outcome> {
+    ) -> anyhow::Result<RunOutcome> {
         let (agents, ups) = (self.fleet.len(), self.fleet.ups_since(begin));
         let mut parts = collector.finish(Instant::now());
         if ups.len() < agents {

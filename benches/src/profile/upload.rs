@@ -10,14 +10,14 @@ use serde::Deserialize;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::download::{bulk_figures, in_time};
-use crate::client::Client;
-use crate::failure::Failure;
-use crate::generator::{self, Kept, Kind, Post, Work};
-use crate::outcome::Outcome;
+use crate::client::LoadClient;
+use crate::failure::ExchangeFailure;
+use crate::generator::{self, KeptConnection, Post, Work, WorkKind};
+use crate::outcome::RunOutcome;
 use crate::payload::Payload;
 use crate::profile::Context;
 use crate::stats::Bytes;
-use crate::target::Target;
+use crate::target::LoadTarget;
 
 /// Interval at which moved bytes are counted.
 const COUNT: Duration = Duration::from_millis(50);
@@ -27,7 +27,7 @@ const ANSWER_BYTES_MAX: usize = 256;
 
 /// `POST /upload`, one after the other on each connection; bytes count as they leave.
 struct Uploads {
-    target: Target,
+    target: LoadTarget,
     size: u64,
 }
 
@@ -38,24 +38,27 @@ struct Got {
 }
 
 impl Uploads {
-    async fn upload(&self, client: &mut Client, taken: &Arc<AtomicU64>) -> Result<Bytes, Failure> {
+    async fn upload(&self, client: &mut LoadClient, taken: &Arc<AtomicU64>) -> Result<Bytes, ExchangeFailure> {
         let body = Payload::Counted { left: self.size, taken: Arc::clone(taken) };
         let request = self.target.request(Method::POST, "/upload").body(body);
-        let answer = client.send(request.map_err(|_| Failure::lost("bad_target"))?).await?;
+        let answer = client.send(request.map_err(|_| ExchangeFailure::lost("bad_target"))?).await?;
         if answer.status() != StatusCode::OK {
-            return Err(Failure { lost: true, ..Failure::of_answer(answer.status(), answer.headers()) });
+            return Err(ExchangeFailure {
+                lost: true,
+                ..ExchangeFailure::of_answer(answer.status(), answer.headers())
+            });
         }
         let mut body = answer.into_body();
         let mut text = Vec::new();
         while let Some(piece) = client.piece(&mut body).await? {
             text.extend_from_slice(&piece);
             if text.len() > ANSWER_BYTES_MAX {
-                return Err(Failure::lost("wrong_answer"));
+                return Err(ExchangeFailure::lost("wrong_answer"));
             }
         }
         match serde_json::from_slice::<Got>(&text) {
             Ok(got) if got.bytes == self.size => Ok(Bytes::default()),
-            Ok(_) | Err(_) => Err(Failure::kept("wrong_length")),
+            Ok(_) | Err(_) => Err(ExchangeFailure::kept("wrong_length")),
         }
     }
 
@@ -63,8 +66,8 @@ impl Uploads {
     async fn counting<T>(
         post: &Post,
         taken: &AtomicU64,
-        work: impl Future<Output = Result<T, Failure>>,
-    ) -> Result<T, Failure> {
+        work: impl Future<Output = Result<T, ExchangeFailure>>,
+    ) -> Result<T, ExchangeFailure> {
         let (seen, changed) = (Cell::new(0), Cell::new(Instant::now()));
         let count = || {
             let now = taken.load(Ordering::Relaxed);
@@ -87,7 +90,7 @@ impl Uploads {
                 _ = ticks.tick() => {
                     count();
                     if changed.get().elapsed() > post.timeout() {
-                        return Err(Failure::lost("stalled"));
+                        return Err(ExchangeFailure::lost("stalled"));
                     }
                 }
             }
@@ -96,20 +99,20 @@ impl Uploads {
 }
 
 impl Work for Uploads {
-    type Connection = Client;
+    type Connection = LoadClient;
 
-    const KIND: Kind = Kind::Bulk;
+    const KIND: WorkKind = WorkKind::Bulk;
 
-    async fn connect(&self) -> Result<Client, Failure> {
-        Client::connect(&self.target).await
+    async fn connect(&self) -> Result<LoadClient, ExchangeFailure> {
+        LoadClient::connect(&self.target).await
     }
 
-    async fn serve(&self, client: Client, post: &Post) {
-        let mut kept = Kept::new(client);
+    async fn serve(&self, client: LoadClient, post: &Post) {
+        let mut kept = KeptConnection::new(client);
         while let Some(intended) = post.next().await {
             let sent = post.sending(intended);
             let taken = Arc::new(AtomicU64::new(0));
-            let transfer = async |client: &mut Client| self.upload(client, &taken).await;
+            let transfer = async |client: &mut LoadClient| self.upload(client, &taken).await;
             let attempt = kept.exchange(in_time(post, self.connect()), transfer);
             let result = Self::counting(post, &taken, attempt).await;
             post.ended(intended, sent, result).await;
@@ -121,7 +124,7 @@ impl Work for Uploads {
 ///
 /// # Errors
 /// It could not be run at all.
-pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
+pub async fn run(context: &Context) -> anyhow::Result<RunOutcome> {
     let mut outcome =
         generator::run(context, Uploads { target: context.target.clone(), size: context.load.size }).await?;
     bulk_figures(&mut outcome);

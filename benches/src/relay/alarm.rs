@@ -18,18 +18,18 @@ pub(super) const GRAIN: Duration = Duration::from_micros(50);
 /// A thread with timers; dropping it ends it.
 #[derive(Debug)]
 pub(super) struct Alarm {
-    shared: Arc<Shared>,
+    shared: Arc<AlarmShared>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
+struct AlarmShared {
+    state: Mutex<AlarmState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct AlarmState {
     timers: BinaryHeap<Reverse<Timer>>,
     ended: bool,
 }
@@ -66,7 +66,7 @@ impl Alarm {
     /// # Errors
     /// The system has no thread to give.
     pub(super) fn start() -> io::Result<Self> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(AlarmShared::default());
         let own = Arc::clone(&shared);
         let thread = thread::Builder::new().name("relay-alarm".to_owned()).spawn(move || ring(&own))?;
         Ok(Self { shared, thread: Some(thread) })
@@ -102,7 +102,7 @@ impl Drop for Alarm {
     }
 }
 
-fn ring(shared: &Shared) {
+fn ring(shared: &AlarmShared) {
     let mut state = shared.state.lock();
     while !state.ended {
         let now = Instant::now();

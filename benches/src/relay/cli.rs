@@ -45,7 +45,7 @@ pub struct RelayArgs {
 
     /// Payload bits per second, such as 20mbit; as fast as the machine if not given.
     #[arg(long, value_name = "RATE", value_parser = rate)]
-    pub rate: Option<Rate>,
+    pub rate: Option<BitRate>,
 
     /// One way, such as 20ms.
     #[arg(long, value_name = "DURATION", default_value = "0", value_parser = parse_duration)]
@@ -74,10 +74,10 @@ pub struct RelayArgs {
 
 /// Payload bits per second; `None` is unlimited.
 #[derive(Clone, Copy, Debug)]
-pub struct Rate(pub Option<u64>);
+pub struct BitRate(pub Option<u64>);
 
-fn rate(text: &str) -> Result<Rate, BadLink> {
-    parse_rate(text).map(Rate)
+fn rate(text: &str) -> Result<BitRate, BadLink> {
+    parse_rate(text).map(BitRate)
 }
 
 impl RelayArgs {
@@ -85,7 +85,7 @@ impl RelayArgs {
     #[must_use]
     pub fn spec(&self) -> LinkSpec {
         LinkSpec {
-            rate_bits: self.rate.and_then(|Rate(bits)| bits),
+            rate_bits: self.rate.and_then(|BitRate(bits)| bits),
             delay: self.delay,
             jitter: self.jitter,
             loss: self.loss,

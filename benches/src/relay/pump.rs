@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout};
 
 use super::alarm::{Alarm, GRAIN};
 use super::spec::LinkSpec;
-use super::wire::{Line, Rolls, Wire};
+use super::wire::{DelayLine, DelayedWire, Rolls};
 use super::{Control, Counters};
 
 /// Most bytes of one read.
@@ -34,46 +34,46 @@ const LINGER: Duration = Duration::from_secs(60);
 
 /// One direction of the link, shared by its connections.
 #[derive(Debug)]
-pub(super) struct Side {
+pub(super) struct LinkDirection {
     /// Turn to put bytes on the wire. Fair, so that connections share the rate evenly.
     turn: tokio::sync::Mutex<()>,
-    state: Mutex<State>,
+    state: Mutex<PumpState>,
     alarm: Alarm,
 }
 
 #[derive(Debug)]
-struct State {
-    wire: Wire,
+struct PumpState {
+    wire: DelayedWire,
     rng: SmallRng,
     /// Buffer for reads before they are copied into pieces of their own size.
     scratch: Vec<u8>,
 }
 
-impl Side {
+impl LinkDirection {
     pub(super) fn start(rng: SmallRng) -> io::Result<Self> {
-        let state = State { wire: Wire::default(), rng, scratch: vec![0; READ_BYTES] };
+        let state = PumpState { wire: DelayedWire::default(), rng, scratch: vec![0; READ_BYTES] };
         Ok(Self { turn: tokio::sync::Mutex::new(()), state: Mutex::new(state), alarm: Alarm::start()? })
     }
 }
 
 /// One direction of one connection.
-pub(super) struct Direction<'a> {
+pub(super) struct ConnectionDirection<'a> {
     pub(super) from: &'a TcpStream,
     pub(super) to: &'a TcpStream,
-    pub(super) side: &'a Side,
+    pub(super) side: &'a LinkDirection,
     pub(super) control: watch::Receiver<Control>,
     pub(super) counters: &'a Counters,
-    line: Mutex<Line>,
+    line: Mutex<DelayLine>,
     /// Rings when the line got its first piece.
     pushed: Notify,
     /// Rings when the line got shorter.
     taken: Notify,
 }
 
-impl<'a> Direction<'a> {
+impl<'a> ConnectionDirection<'a> {
     pub(super) fn new(
         (from, to): (&'a TcpStream, &'a TcpStream),
-        side: &'a Side,
+        side: &'a LinkDirection,
         control: watch::Receiver<Control>,
         counters: &'a Counters,
     ) -> Self {
@@ -122,7 +122,7 @@ impl<'a> Direction<'a> {
     /// Puts as many bytes on the wire as it has room for; true at the end of the stream.
     fn fill(&self, spec: &LinkSpec) -> io::Result<bool> {
         let mut turn_bytes = spec.bytes_in(TURN).clamp(spec.piece_bytes(), TURN_BYTES_MAX);
-        let State { wire, rng, scratch } = &mut *self.side.state.lock();
+        let PumpState { wire, rng, scratch } = &mut *self.side.state.lock();
         loop {
             let now = Instant::now();
             let room = wire.room_bytes(spec, now).min(turn_bytes);

@@ -25,7 +25,7 @@ const REFILL: Duration = Duration::from_micros(500);
 
 /// One direction of a link.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Wire {
+pub struct DelayedWire {
     /// Time at which the last accepted byte leaves; `None` before the first.
     leaves: Option<Instant>,
     /// Time at which the last accepted byte arrives: later bytes arrive no sooner.
@@ -41,7 +41,7 @@ pub struct Rolls {
     pub jitter: f64,
 }
 
-impl Wire {
+impl DelayedWire {
     /// Returns the time from which the queue has room worth a read.
     #[must_use]
     pub fn room_from(&self, spec: &LinkSpec, now: Instant) -> Instant {
@@ -86,7 +86,7 @@ fn loss_of(loss: f64, bytes: usize) -> f64 {
 
 /// Bytes of one connection under way in one direction.
 #[derive(Debug, Default)]
-pub struct Line {
+pub struct DelayLine {
     pieces: VecDeque<Piece>,
     held_bytes: usize,
 }
@@ -98,7 +98,7 @@ struct Piece {
     bytes: Bytes,
 }
 
-impl Line {
+impl DelayLine {
     /// Adds bytes that arrive at `arrives`.
     ///
     /// Invariants: `bytes` is not empty; that would be an end.
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn byte_on_an_idle_wire_arrives_after_its_own_time_and_the_delay() {
         let (spec, now) = (link("rate=8mbit,delay=20ms"), Instant::now());
-        let mut wire = Wire::default();
+        let mut wire = DelayedWire::default();
         assert_eq!(wire.accept(&spec, now, 1000, NEVER), now + ms(21));
         assert_eq!(wire.accept(&spec, now, 1000, NEVER), now + ms(22), "the second leaves behind the first");
         assert_eq!(wire.accept(&spec, now + ms(100), 1000, NEVER), now + ms(121), "an idle wire saves nothing up");
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn saturated_wire_carries_its_rate_and_queues_no_more_than_its_half() {
         let (spec, start) = (link("rate=20mbit,delay=40ms"), Instant::now());
-        let mut wire = Wire::default();
+        let mut wire = DelayedWire::default();
         let (mut taken, mut now, mut last, mut worst) = (0, start, start, Duration::ZERO);
         while now < start + ms(1000) {
             let bytes = wire.room_bytes(&spec, now).min(spec.piece_bytes());
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn connections_share_the_rate_of_a_wire() {
         let (spec, now) = (link("rate=8mbit"), Instant::now());
-        let mut wire = Wire::default();
+        let mut wire = DelayedWire::default();
         let first = wire.accept(&spec, now, 5000, NEVER);
         let second = wire.accept(&spec, now, 5000, NEVER);
         assert_eq!((first, second), (now + ms(5), now + ms(10)));
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn jitter_never_reorders() {
         let (spec, now) = (link("delay=10ms,jitter=10ms"), Instant::now());
-        let mut wire = Wire::default();
+        let mut wire = DelayedWire::default();
         let late = wire.accept(&spec, now, 10, Rolls { loss: 1.0, jitter: 0.9 });
         let early = wire.accept(&spec, now, 10, Rolls { loss: 1.0, jitter: 0.1 });
         assert_eq!(late, now + ms(19));
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn loss_pauses_the_wire_for_one_retransmission() {
         let (spec, now) = (link("rate=8mbit,delay=40ms,loss=1%"), Instant::now());
-        let mut wire = Wire::default();
+        let mut wire = DelayedWire::default();
         let lost = wire.accept(&spec, now, 1000, Rolls { loss: 0.009, jitter: 0.0 });
         assert_eq!(lost, now + ms(1 + 80 + 40));
         let kept = wire.accept(&spec, now, 1000, Rolls { loss: 0.011, jitter: 0.0 });
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn line_delivers_what_arrived_once_and_in_order() {
         let now = Instant::now();
-        let mut line = Line::default();
+        let mut line = DelayLine::default();
         line.push(now, Bytes::from_static(b"abc"));
         line.push(now + ms(1), Bytes::from_static(b"def"));
         line.push(now + ms(9), Bytes::from_static(b"ghi"));

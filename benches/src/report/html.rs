@@ -3,7 +3,7 @@
 use super::chart::{Axis, Series, lines};
 use super::words::{self, Table};
 use crate::clock::float;
-use crate::outcome::{Latency, Outcome, Second};
+use crate::outcome::{Latency, RunOutcome, Second};
 use crate::units::{show_bytes, show_count, show_micros};
 
 const STYLE: &str = include_str!("report.css");
@@ -58,7 +58,7 @@ fn table(out: &mut String, table: &Table) {
 
 /// Writes the report.
 #[must_use]
-pub fn page(outcomes: &[Outcome]) -> String {
+pub fn page(outcomes: &[RunOutcome]) -> String {
     let mut out = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, \
          initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n<title>Load report</title>\n<style>\n{STYLE}</style>\n</head>\n\
@@ -83,7 +83,7 @@ pub fn page(outcomes: &[Outcome]) -> String {
     out + "</main>\n</body>\n</html>\n"
 }
 
-fn comparison(out: &mut String, outcomes: &[Outcome]) {
+fn comparison(out: &mut String, outcomes: &[RunOutcome]) {
     let ratios = words::comparison(outcomes);
     if ratios.rows.is_empty() {
         return;
@@ -93,7 +93,7 @@ fn comparison(out: &mut String, outcomes: &[Outcome]) {
     table(out, &ratios);
 }
 
-fn section(out: &mut String, outcome: &Outcome) {
+fn section(out: &mut String, outcome: &RunOutcome) {
     *out += "<dl class=\"tiles\">\n";
     for (name, value) in words::headline(outcome) {
         out.push_str(&format!("<div><dt>{}</dt><dd>{}</dd></div>\n", escape(name), escape(&value)));
@@ -121,7 +121,7 @@ fn section(out: &mut String, outcome: &Outcome) {
 }
 
 /// Draws latency over percentiles: each step to the right is a tenth of what is left.
-fn percentile_chart(outcome: &Outcome) -> String {
+fn percentile_chart(outcome: &RunOutcome) -> String {
     let names = ["from intended start", "from actual send", "the generator's own delay"];
     let all = [&outcome.latency, &outcome.service, &outcome.generator_late];
     let all =
@@ -155,7 +155,7 @@ fn curve(latency: &Latency, nines: f64) -> Vec<(f64, f64)> {
 
 /// Returns the seconds that lasted a whole second: the last of an interrupted run did not, and exchanges that ended
 /// after the measured time have a row of their own.
-fn whole(outcome: &Outcome) -> &[Second] {
+fn whole(outcome: &RunOutcome) -> &[Second] {
     let count =
         outcome.seconds.iter().take_while(|second| float(second.at) + 1.0 <= outcome.measured_s + 0.001).count();
     outcome.seconds.get(..count.max(1)).unwrap_or(&outcome.seconds)
@@ -166,7 +166,7 @@ fn time(seconds: &[Second]) -> Axis {
 }
 
 /// Draws the offered and the carried rate, or bytes for bulk transfers.
-fn rate_chart(outcome: &Outcome) -> String {
+fn rate_chart(outcome: &RunOutcome) -> String {
     let seconds = whole(outcome);
     let is_bulk = outcome.carried_per_second() < 10.0 && outcome.bytes_per_second() > 1e6;
     let line = |name, class, value: fn(&Second) -> f64| Series {

@@ -1,7 +1,7 @@
 //! Report in Markdown.
 
 use super::words::{self, Table};
-use crate::outcome::Outcome;
+use crate::outcome::RunOutcome;
 
 /// Escapes a text for a cell or a line.
 fn escape(text: &str) -> String {
@@ -32,7 +32,7 @@ fn table(out: &mut String, table: &Table) {
 
 /// Writes the report.
 #[must_use]
-pub fn page(outcomes: &[Outcome]) -> String {
+pub fn page(outcomes: &[RunOutcome]) -> String {
     let mut out = "# Load report\n".to_owned();
     if let Some(first) = outcomes.first() {
         out.push_str(&format!("\n{}. {}.\n", escape(&words::date(first)), escape(&words::machine(first))));
@@ -44,7 +44,7 @@ pub fn page(outcomes: &[Outcome]) -> String {
     out
 }
 
-fn section(out: &mut String, outcome: &Outcome) {
+fn section(out: &mut String, outcome: &RunOutcome) {
     out.push_str(&format!("\n## {}: {}\n", escape(&words::name(outcome)), words::judgement(outcome.verdict.judgement)));
     let checks = outcome.verdict.checks.iter().map(|check| {
         let kept = if check.passed { "kept" } else { "**missed**" };

@@ -1,7 +1,7 @@
 //! Ratios of runs of the same load against several subjects.
 
 use crate::clock::float;
-use crate::outcome::Outcome;
+use crate::outcome::RunOutcome;
 
 /// A ratio with its spread over rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,7 +31,7 @@ impl Spread {
 
 /// Figures of the first subject, divided by those of another in the same round.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub struct RatioRow {
     /// Profile of the runs.
     pub profile: &'static str,
     /// The first subject.
@@ -52,11 +52,11 @@ pub struct Row {
 
 /// Compares the first subject of each load with all others of the same load.
 #[must_use]
-pub fn rows(outcomes: &[Outcome]) -> Vec<Row> {
+pub fn rows(outcomes: &[RunOutcome]) -> Vec<RatioRow> {
     let mut rows = Vec::new();
-    let mut groups: Vec<Vec<&Outcome>> = Vec::new();
+    let mut groups: Vec<Vec<&RunOutcome>> = Vec::new();
     for outcome in outcomes {
-        let same = |group: &&mut Vec<&Outcome>| {
+        let same = |group: &&mut Vec<&RunOutcome>| {
             group.first().is_some_and(|first| first.profile == outcome.profile && first.load == outcome.load)
         };
         match groups.iter_mut().find(same) {
@@ -79,18 +79,18 @@ pub fn rows(outcomes: &[Outcome]) -> Vec<Row> {
     rows
 }
 
-fn row(group: &[&Outcome], base: &str, other: &str) -> Row {
+fn row(group: &[&RunOutcome], base: &str, other: &str) -> RatioRow {
     let of = |subject: &str| group.iter().filter(|outcome| outcome.subject == subject).copied().collect::<Vec<_>>();
     let (bases, others) = (of(base), of(other));
-    let ratio = |value: fn(&Outcome) -> f64| {
+    let ratio = |value: fn(&RunOutcome) -> f64| {
         Spread::of(bases.iter().zip(&others).map(|(base, other)| value(base) / value(other)).collect())
     };
-    Row {
+    RatioRow {
         profile: bases.first().map_or("", |outcome| outcome.profile.as_str()),
         subject: base.to_owned(),
         other: other.to_owned(),
-        carried: ratio(Outcome::carried_per_second),
-        bytes: ratio(Outcome::bytes_per_second),
+        carried: ratio(RunOutcome::carried_per_second),
+        bytes: ratio(RunOutcome::bytes_per_second),
         p50: ratio(|outcome| float(outcome.latency.p50)),
         p99: ratio(|outcome| float(outcome.latency.p99)),
         cpu: ratio(|outcome| match &outcome.usage {
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn rounds_are_paired_and_the_middle_ratio_counts() {
-        let run = |subject: &str, carried| Outcome { subject: subject.to_owned(), carried, ..good() };
+        let run = |subject: &str, carried| RunOutcome { subject: subject.to_owned(), carried, ..good() };
         // Order rotates between rounds.
         let outcomes = [
             run("nginx", 100),
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn another_load_is_not_compared() {
-        let mut other = Outcome { subject: "nginx".to_owned(), ..good() };
+        let mut other = RunOutcome { subject: "nginx".to_owned(), ..good() };
         other.load.size = 10_240;
         assert_eq!(rows(&[good(), other]), []);
     }

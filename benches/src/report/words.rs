@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::ratios;
 use crate::clock::{float, minute};
-use crate::outcome::{Latency, Outcome};
+use crate::outcome::{Latency, RunOutcome};
 use crate::units::{show_bytes, show_count, show_micros};
 use crate::verdict::Judgement;
 
@@ -27,12 +27,12 @@ pub(super) const fn class(judgement: Judgement) -> &'static str {
 }
 
 /// Returns the title of a run.
-pub(super) fn name(outcome: &Outcome) -> String {
+pub(super) fn name(outcome: &RunOutcome) -> String {
     format!("{}, {}", outcome.profile.as_str(), outcome.subject)
 }
 
 /// Returns the few figures that a reader looks at first.
-pub(super) fn headline(outcome: &Outcome) -> Vec<(&'static str, String)> {
+pub(super) fn headline(outcome: &RunOutcome) -> Vec<(&'static str, String)> {
     let mut rows = vec![("carried", format!("{}/s", show_count(outcome.carried_per_second())))];
     if outcome.bytes_down > 0 {
         rows.push(("down", per_second(outcome.bytes_down, outcome.measured_s)));
@@ -53,7 +53,7 @@ fn per_second(bytes: u64, seconds: f64) -> String {
 }
 
 /// Returns the requested load.
-fn load(outcome: &Outcome) -> Vec<(&'static str, String)> {
+fn load(outcome: &RunOutcome) -> Vec<(&'static str, String)> {
     let load = &outcome.load;
     let arrivals = format!("{:?}", load.arrivals).to_lowercase();
     let mut rows = vec![
@@ -73,12 +73,12 @@ fn load(outcome: &Outcome) -> Vec<(&'static str, String)> {
 }
 
 /// Returns the time of the run's beginning.
-pub(super) fn date(outcome: &Outcome) -> String {
+pub(super) fn date(outcome: &RunOutcome) -> String {
     minute(Duration::from_millis(outcome.started_unix_ms))
 }
 
 /// Returns the machine that generated the load.
-pub(super) fn machine(outcome: &Outcome) -> String {
+pub(super) fn machine(outcome: &RunOutcome) -> String {
     let machine = &outcome.machine;
     format!(
         "{} processors ({}), {}, {}, loadlab {}",
@@ -91,7 +91,7 @@ pub(super) fn machine(outcome: &Outcome) -> String {
 }
 
 /// Returns the three distributions with what they mean.
-fn latencies(outcome: &Outcome) -> Vec<(&'static str, &Latency)> {
+fn latencies(outcome: &RunOutcome) -> Vec<(&'static str, &Latency)> {
     let all = [
         ("from intended start", &outcome.latency),
         ("from actual send", &outcome.service),
@@ -135,7 +135,7 @@ impl Table {
 }
 
 /// Returns the ratios of the subjects of a comparison; no rows if there is only one.
-pub(super) fn comparison(outcomes: &[Outcome]) -> Table {
+pub(super) fn comparison(outcomes: &[RunOutcome]) -> Table {
     let head = ["profile", "ratio of", "carried/s", "bytes/s", "p50", "p99", "CPU per exchange"];
     let rows = ratios::rows(outcomes).into_iter().map(|row| {
         let spreads = [row.carried, row.bytes, row.p50, row.p99, row.cpu].map(ratios::show);
@@ -145,7 +145,7 @@ pub(super) fn comparison(outcomes: &[Outcome]) -> Table {
 }
 
 /// Returns the findings of a run, in tables; some have no rows.
-pub(super) fn details(outcome: &Outcome) -> Vec<Table> {
+pub(super) fn details(outcome: &RunOutcome) -> Vec<Table> {
     let named = |(name, value): (&str, String)| (name.to_owned(), value);
     let latencies = latencies(outcome).into_iter();
     let latencies = latencies.map(|(name, latency)| [vec![name.to_owned()], percentiles(latency).to_vec()].concat());
@@ -161,7 +161,7 @@ pub(super) fn details(outcome: &Outcome) -> Vec<Table> {
 }
 
 /// Returns the usage of the subject's processes.
-fn usage(outcome: &Outcome) -> Vec<(String, String)> {
+fn usage(outcome: &RunOutcome) -> Vec<(String, String)> {
     let Some(usage) = &outcome.usage else {
         return Vec::new();
     };
@@ -225,7 +225,7 @@ fn figure_name(key: &str) -> String {
 }
 
 /// Returns the summary for a terminal.
-pub(super) fn text(outcome: &Outcome) -> String {
+pub(super) fn text(outcome: &RunOutcome) -> String {
     let mut lines = vec![format!("{}, {:.1} s measured", name(outcome), outcome.measured_s)];
     let headline: Vec<String> = headline(outcome).into_iter().map(|(name, value)| format!("{name} {value}")).collect();
     lines.push(format!("  {}", headline.join("   ")));

@@ -10,7 +10,7 @@ use super::spread::Spread;
 
 /// Everything that `RESULTS.md` is written from.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub struct Book {
+pub struct ResultsBook {
     /// The measured sections by key.
     pub sections: BTreeMap<String, Section>,
 }
@@ -60,7 +60,7 @@ pub struct Sample {
     pub values: BTreeMap<String, f64>,
 }
 
-impl Book {
+impl ResultsBook {
     /// Reads the book; an absent file is an empty one.
     ///
     /// # Errors
@@ -167,13 +167,13 @@ mod tests {
     fn book_is_read_back_as_it_was_written() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("results.json");
-        let mut book = Book::read(&path).unwrap();
+        let mut book = ResultsBook::read(&path).unwrap();
         book.sections.insert("x".to_owned(), section());
         book.write(&path).unwrap();
 
-        let again = Book::read(&path).unwrap();
+        let again = ResultsBook::read(&path).unwrap();
         assert_eq!(serde_json::to_value(&again).unwrap(), serde_json::to_value(&book).unwrap());
         std::fs::write(&path, "{").unwrap();
-        assert!(Book::read(&path).unwrap_err().to_string().contains("is not a book of results"));
+        assert!(ResultsBook::read(&path).unwrap_err().to_string().contains("is not a book of results"));
     }
 }

@@ -26,7 +26,7 @@ const SCRIPT: &str = "ip link set lo mtu 1500 up && \
 
 /// Where to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Network {
+pub enum LabNetwork {
     /// In a namespace if this is root and the programs `unshare` and `ip` are here, else on the machine's loopback.
     Auto,
     /// In a namespace of its own.
@@ -48,16 +48,16 @@ pub enum Entered {
 ///
 /// # Errors
 /// Fails if a namespace is wanted and cannot be had, or if the program failed inside it.
-pub async fn enter(network: Network) -> anyhow::Result<Entered> {
+pub async fn enter(network: LabNetwork) -> anyhow::Result<Entered> {
     if std::env::var_os(INSIDE).is_some() {
         return Ok(Entered::Here);
     }
     let reason = match network {
-        Network::Host => return Ok(Entered::Here),
-        Network::Auto | Network::Private => obstacle(),
+        LabNetwork::Host => return Ok(Entered::Here),
+        LabNetwork::Auto | LabNetwork::Private => obstacle(),
     };
     match (network, reason) {
-        (Network::Private, Some(reason)) => anyhow::bail!("no network namespace: {reason}"),
+        (LabNetwork::Private, Some(reason)) => anyhow::bail!("no network namespace: {reason}"),
         (_, Some(_)) => return Ok(Entered::Here),
         (_, None) => {}
     }

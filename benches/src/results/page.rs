@@ -5,15 +5,15 @@ use std::fmt::Write as _;
 use std::iter;
 
 use super::accounts::Accounts;
-use super::book::{Book, Section};
-use super::rows::{Line, OURS, OURS_TLS, OURS_TLS_BOTH, ROWS, Row, SHAPE, title};
+use super::book::{ResultsBook, Section};
+use super::rows::{FigureLine, OURS, OURS_TLS, OURS_TLS_BOTH, ROWS, ResultRow, SHAPE, title};
 
 /// The command that writes the page.
 const COMMAND: &str = "loadlab results";
 
 /// Writes the page from the measured figures and the hand-written accounts.
 #[must_use]
-pub fn page(book: &Book, accounts: &Accounts) -> String {
+pub fn page(book: &ResultsBook, accounts: &Accounts) -> String {
     let mut out = String::from("# Results\n\n");
     push(&mut out, &introduction(book));
     push(&mut out, &summary(book, accounts));
@@ -35,7 +35,7 @@ fn push(out: &mut String, part: &str) {
     out.push_str("\n\n");
 }
 
-fn introduction(book: &Book) -> String {
+fn introduction(book: &ResultsBook) -> String {
     let mut text = format!(
         "Written by `{COMMAND}`; the figures are kept in `results.json` beside this page, and one part is measured again \
          with `{COMMAND} --only SECTION`. What stands between `account` markers is written by people and is kept.\n\n\
@@ -51,7 +51,7 @@ fn introduction(book: &Book) -> String {
     text
 }
 
-fn summary(book: &Book, accounts: &Accounts) -> String {
+fn summary(book: &ResultsBook, accounts: &Accounts) -> String {
     let mut text = String::from("| figure | target | measured | met |\n| --- | --- | --- | --- |\n");
     for row in ROWS {
         let section = book.sections.get(row.section);
@@ -66,11 +66,11 @@ fn summary(book: &Book, accounts: &Accounts) -> String {
     text
 }
 
-fn link(row: &Row) -> String {
+fn link(row: &ResultRow) -> String {
     format!("[{}](#{})", row.figure, row.key)
 }
 
-fn verdict(row: &Row, section: &Section, lines: &[Line], accounts: &Accounts) -> String {
+fn verdict(row: &ResultRow, section: &Section, lines: &[FigureLine], accounts: &Accounts) -> String {
     let count = |met| lines.iter().filter(|line| line.met == met).count();
     let (met, missed, absent) = (count(Some(true)), count(Some(false)), count(None));
     let mut words = match (met, missed, absent) {
@@ -90,7 +90,7 @@ fn verdict(row: &Row, section: &Section, lines: &[Line], accounts: &Accounts) ->
     words
 }
 
-fn row_section(row: &Row, section: Option<&Section>, accounts: &Accounts) -> String {
+fn row_section(row: &ResultRow, section: Option<&Section>, accounts: &Accounts) -> String {
     let mut text = format!("<a id=\"{}\"></a>\n## {}\n\nTarget: {}.\n\n", row.key, capital(row.figure), row.target);
     match section {
         None => push(&mut text, &format!("Not measured yet: `{COMMAND} --only {}`.", row.section)),
@@ -111,7 +111,7 @@ fn row_section(row: &Row, section: Option<&Section>, accounts: &Accounts) -> Str
     text
 }
 
-fn judged(lines: &[Line]) -> String {
+fn judged(lines: &[FigureLine]) -> String {
     let mut text = String::from("| | measured | met |\n| --- | --- | --- |\n");
     for part in lines {
         let met = match part.met {
@@ -207,7 +207,7 @@ fn heading(column: &str) -> String {
     known.map_or_else(|| column.replace('_', " "), |(_, heading)| (*heading).to_owned())
 }
 
-fn runs(book: &Book) -> String {
+fn runs(book: &ResultsBook) -> String {
     let mut text = String::from("## Runs\n");
     for (key, section) in &book.sections {
         let Section { conditions: on, versions, failures, notes, .. } = section;
@@ -246,7 +246,7 @@ mod tests {
 
     use super::*;
 
-    fn book() -> Book {
+    fn book() -> ResultsBook {
         let mut section =
             Section { command: "loadlab results".into(), date: "2026-01-31".into(), ..Section::default() };
         for (subject, per_s) in [("nginx-nginx", 50_000.0), ("gateway", 40_000.0)] {
@@ -255,7 +255,7 @@ mod tests {
                 section.add(0, subject, load, values);
             }
         }
-        Book { sections: BTreeMap::from([("throughput".to_owned(), section)]) }
+        ResultsBook { sections: BTreeMap::from([("throughput".to_owned(), section)]) }
     }
 
     #[test]
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn account_without_a_row_is_kept() {
         let accounts = Accounts::read("<!-- account: gone -->\nkept text\n<!-- end -->\n").unwrap();
-        let text = page(&Book::default(), &accounts);
+        let text = page(&ResultsBook::default(), &accounts);
         assert_eq!(Accounts::read(&text).unwrap().text("gone"), "kept text");
     }
 }

@@ -10,14 +10,14 @@ use super::book::Section;
 use super::idle;
 use super::rows::{BY_HOST, DIRECT, OURS, OURS_TLS, OURS_TLS_BOTH, OURS_TLS_USERS, SHAPE, SHAPE_TLS};
 use crate::lab::LabSpec;
-use crate::live::Live;
+use crate::live::ProgressReporter;
 use crate::load::{Arrivals, LoadSpec, Slo};
 use crate::peer::PEERS;
-use crate::peer::compare::{Generator, Plan, Work, compare};
-use crate::peer::subject::{App, Subject};
+use crate::peer::compare::{ComparePlan, Generator, Work, compare};
+use crate::peer::subject::{Subject, SubjectApp};
 use crate::profile::ProfileName;
 use crate::relay::LinkSpec;
-use crate::units::Rate;
+use crate::units::ArrivalRate;
 
 /// Number of WebSockets that are held idle.
 const IDLE_WEBSOCKETS: usize = 1_000;
@@ -30,7 +30,7 @@ const BULK_BYTES: u64 = 100 << 20;
 
 /// A section of the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Name {
+pub enum SectionName {
     /// Requests, connections, WebSockets, bulk, latency, processor time: all subjects in one interleaved run.
     Throughput,
     /// A quiet channel beside bulk transfers on a narrow link.
@@ -47,7 +47,7 @@ pub enum Name {
     Stalled,
 }
 
-impl Name {
+impl SectionName {
     /// Every section in the order of the page.
     pub const ALL: [Self; 7] =
         [Self::Throughput, Self::Quiet, Self::LongLink, Self::Cuts, Self::Memory, Self::Storm, Self::Stalled];
@@ -82,7 +82,7 @@ pub struct Effort {
     /// Peers measured beyond those that the page needs.
     pub peers: Vec<String>,
     /// Destination of progress.
-    pub live: Live,
+    pub live: ProgressReporter,
     /// Ends the measurement.
     pub stop: CancellationToken,
 }
@@ -91,15 +91,15 @@ pub struct Effort {
 ///
 /// # Errors
 /// Fails if nothing of it could be measured.
-pub async fn measure(name: Name, effort: &Effort) -> anyhow::Result<Section> {
+pub async fn measure(name: SectionName, effort: &Effort) -> anyhow::Result<Section> {
     let section = match name {
-        Name::Throughput => throughput(effort).await,
-        Name::Quiet => quiet(effort).await,
-        Name::LongLink => long_link(effort).await,
-        Name::Cuts => cuts(effort).await,
-        Name::Memory => memory(effort).await,
-        Name::Storm => storm(effort).await,
-        Name::Stalled => stalled(effort).await,
+        SectionName::Throughput => throughput(effort).await,
+        SectionName::Quiet => quiet(effort).await,
+        SectionName::LongLink => long_link(effort).await,
+        SectionName::Cuts => cuts(effort).await,
+        SectionName::Memory => memory(effort).await,
+        SectionName::Storm => storm(effort).await,
+        SectionName::Stalled => stalled(effort).await,
     }?;
     anyhow::ensure!(!section.samples.is_empty(), "nothing was measured: {}", section.failures.join("; "));
     Ok(section)
@@ -233,7 +233,7 @@ fn merge(whole: &mut Section, load: &str, part: anyhow::Result<Section>) {
 
 async fn idle_websockets(effort: &Effort, subjects: &[Subject], whole: &mut Section) -> anyhow::Result<()> {
     let folder = tempfile::Builder::new().prefix("loadlab-").tempdir()?;
-    let app = App::start(folder.path()).await?;
+    let app = SubjectApp::start(folder.path()).await?;
     let count = if effort.quick { 100 } else { IDLE_WEBSOCKETS };
     for round in 0..effort.rounds.min(3) {
         for subject in subjects {
@@ -286,8 +286,8 @@ fn subjects(gateways: &[&str], peers: &[&str], more: &[String]) -> anyhow::Resul
     Ok((chosen, missing))
 }
 
-fn plan(effort: &Effort, subjects: Vec<Subject>, works: Vec<Work>, link: Option<LinkSpec>, rounds: u32) -> Plan {
-    Plan {
+fn plan(effort: &Effort, subjects: Vec<Subject>, works: Vec<Work>, link: Option<LinkSpec>, rounds: u32) -> ComparePlan {
+    ComparePlan {
         subjects,
         works,
         rounds,
@@ -302,7 +302,7 @@ fn plan(effort: &Effort, subjects: Vec<Subject>, works: Vec<Work>, link: Option<
 /// Makes work in a closed loop, as wrk and published figures for peers have it.
 fn work(effort: &Effort, key: &str, profile: ProfileName, size: u64, connections: usize) -> Work {
     let load = LoadSpec {
-        rate: Rate::Max,
+        rate: ArrivalRate::Max,
         arrivals: Arrivals::Poisson,
         connections,
         duration: effort.lasts,
@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn every_row_has_a_section_that_can_be_measured() {
-        let known: Vec<_> = Name::ALL.iter().map(|name| name.as_str()).collect();
+        let known: Vec<_> = SectionName::ALL.iter().map(|name| name.as_str()).collect();
         for row in ROWS {
             assert!(known.contains(&row.section), "{}", row.key);
         }

@@ -8,18 +8,18 @@ use bytes::Bytes;
 use http_body::Body;
 use tracing::{info, warn};
 use tunnel_link::drain::Drain;
-use tunnel_link::grpc::{Code, FrameReader, Refused, Via};
+use tunnel_link::grpc::{Code, FrameReader, RpcRefused, Via};
 use tunnel_link::session::Session;
-use tunnel_proto::handshake::{self, Agreement, Refusal};
+use tunnel_proto::handshake::{self, Agreement, HelloRefusal};
 use tunnel_proto::hello::{self, Hello, Join, Resume, Welcome};
 use tunnel_proto::limit::{PAYLOAD_BYTES_MAX, REPLAY_BYTES_MAX};
 use tunnel_proto::mux::{ReplicaBudget, Settings, Side, replay_budget};
 use tunnel_proto::reason::Reason;
 use tunnel_proto::version::{FEATURE_LANES, FEATURE_RESUME};
 
-use super::lanes::{Lane, Lanes, Memory};
-use super::registry::{AgentPorts, Full, Lease, NewSession, Registry, Subject};
-use super::resume::{self, Place, Verdict};
+use super::lanes::{Lane, LaneMemory, Lanes};
+use super::registry::{AgentPorts, Full, NewSession, Registry, SessionLease, Subject};
+use super::resume::{self, LinkRole, ResumeVerdict};
 use gateway_auth::keys::ResumeKeys;
 use gateway_config::Tunnel;
 use gateway_store::WorkspaceId;
@@ -62,7 +62,7 @@ pub struct Candidate {
     /// The workspace and its owner; not needed to resume a session.
     pub owned: Option<(WorkspaceId, UserName)>,
     /// Its credential, and the time for which that counts.
-    pub lease: Lease,
+    pub lease: SessionLease,
     /// Address that it dialed from.
     pub peer: SocketAddr,
     /// Transport of its link.
@@ -92,7 +92,7 @@ impl Admission {
     ///
     /// # Errors
     /// [`Refused`] with the words for the agent's log.
-    pub fn admit(&self, candidate: Candidate) -> Result<Admitted, Refused> {
+    pub fn admit(&self, candidate: Candidate) -> Result<Admitted, RpcRefused> {
         let hello = &candidate.hello;
         let agreement = handshake::agree(hello, candidate.subject.role())
             .map_err(|refusal| refused(Code::FailedPrecondition, &words(&refusal, &candidate.subject), None))?;
@@ -134,7 +134,7 @@ impl Admission {
         });
         let (session, displaced) = claimed
             .map_err(|Full| refused(Code::ResourceExhausted, "limits.sessions is reached", Some(RETRY_AFTER)))?;
-        let claim = Claim::new(self.registry.clone(), session.clone(), Place::First, link);
+        let claim = Claim::new(self.registry.clone(), session.clone(), LinkRole::First, link);
         if let Some(displaced) = displaced {
             info!(agent = %displaced.subject, session = %displaced.id, by = %session.id, "session displaced");
             displaced.tunnel.close(Reason::Displaced, "a newer session of this agent took over");
@@ -157,14 +157,14 @@ impl Admission {
         hello: &Hello,
         agreement: &Agreement,
         outer: Arc<ReplicaBudget>,
-    ) -> Result<(Lanes, Bytes, Memory), Refused> {
+    ) -> Result<(Lanes, Bytes, LaneMemory), RpcRefused> {
         let wanted = hello.lanes.min(self.tunnel.lanes_max);
         if wanted < 2 || !agreement.has(FEATURE_LANES) {
-            return Ok((Lanes::default(), Bytes::new(), Memory { budget: outer, replay: None }));
+            return Ok((Lanes::default(), Bytes::new(), LaneMemory { budget: outer, replay: None }));
         }
         let budget = ReplicaBudget::within(self.tunnel.session_budget, Some(outer));
         let more = usize::try_from(wanted - 1).unwrap_or_default();
-        let memory = Memory { budget, replay: Some(replay_budget(self.replay_max())) };
+        let memory = LaneMemory { budget, replay: Some(replay_budget(self.replay_max())) };
         let (lanes, secret) = Lanes::new(more, memory.clone()).map_err(|_| no_randomness())?;
         Ok((lanes, secret, memory))
     }
@@ -182,7 +182,7 @@ impl Admission {
         join: &Join,
         agreement: Agreement,
         resumes: bool,
-    ) -> Result<Admitted, Refused> {
+    ) -> Result<Admitted, RpcRefused> {
         let current = self.registry.of(&candidate.subject);
         let foreign = || refused(Code::PermissionDenied, "there is no session that this lane could join", None);
         let (session, memory) =
@@ -197,7 +197,7 @@ impl Admission {
         }
         info!(agent = %session.subject, session = %session.id, peer = %candidate.peer, "lane added");
         session.renew(candidate.lease.clone());
-        let claim = Claim::new(self.registry.clone(), session, Place::Lane(lane), link);
+        let claim = Claim::new(self.registry.clone(), session, LinkRole::Lane(lane), link);
         let welcome = self.welcome(&claim, agreement, secret, None);
         Ok(Admitted { welcome, claim })
     }
@@ -207,7 +207,7 @@ impl Admission {
     ///
     /// # Errors
     /// [`Refused`] during a drain.
-    pub fn takes_new(&self) -> Result<(), Refused> {
+    pub fn takes_new(&self) -> Result<(), RpcRefused> {
         if self.drain.is_draining() { Err(shutting_down()) } else { Ok(()) }
     }
 
@@ -249,13 +249,13 @@ impl Admission {
 
     /// Resumes a session over the link that asks for it. `None` when there is no such session any more, so that the
     /// agent gets a new one at once.
-    fn resume(&self, candidate: &Candidate, resume: &Resume) -> Result<Option<Resumed>, Refused> {
+    fn resume(&self, candidate: &Candidate, resume: &Resume) -> Result<Option<Resumed>, RpcRefused> {
         let peer = candidate.peer;
         let current = self.registry.of(&candidate.subject);
         let (session, place) = match resume::judge(current.as_ref(), candidate.hello.instance, resume) {
-            Verdict::Resume(session, place) => (session, place),
-            Verdict::New => return Ok(None),
-            Verdict::Displaced => {
+            ResumeVerdict::Resume(session, place) => (session, place),
+            ResumeVerdict::New => return Ok(None),
+            ResumeVerdict::Displaced => {
                 return Err(refused(Code::Aborted, "a newer agent with the same token took over", None));
             }
         };
@@ -286,7 +286,7 @@ impl Admission {
         REPLAY_BYTES_MAX.min(self.tunnel.session_budget / 2)
     }
 
-    fn settings(&self, hello: &Hello, resumes: bool, memory: Memory) -> Settings {
+    fn settings(&self, hello: &Hello, resumes: bool, memory: LaneMemory) -> Settings {
         let window = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
         Settings {
             side: Side::Gateway,
@@ -311,8 +311,8 @@ impl Admission {
             version: agreement.version,
             features: agreement.features,
             session: match claim.place() {
-                Place::First => session.id,
-                Place::Lane(lane) => lane.id,
+                LinkRole::First => session.id,
+                LinkRole::Lane(lane) => lane.id,
             },
             generation: session.generation,
             channels_max: self.tunnel.channels_per_session,
@@ -334,39 +334,39 @@ impl Admission {
 }
 
 /// Explains why there is no agreement, so that a user who started the wrong program with a token learns the right one.
-fn words(refusal: &Refusal, subject: &Subject) -> String {
+fn words(refusal: &HelloRefusal, subject: &Subject) -> String {
     match (refusal, subject) {
-        (Refusal::Role, Subject::Workspace(_)) => {
+        (HelloRefusal::Role, Subject::Workspace(_)) => {
             "this credential is for the agent in a workspace, and not for a cluster agent: use it with workspace-agent run"
                 .to_owned()
         }
-        (Refusal::Role, Subject::Cluster(_)) => {
+        (HelloRefusal::Role, Subject::Cluster(_)) => {
             "this credential is for a cluster agent, and not for the agent in a workspace: use it with workspace-agent cluster"
                 .to_owned()
         }
-        (Refusal::Version { .. } | Refusal::CannotReconcile, _) => refusal.to_string(),
+        (HelloRefusal::Version { .. } | HelloRefusal::CannotReconcile, _) => refusal.to_string(),
     }
 }
 
 /// Makes the secret of a first welcome; empty for a session that ends with its link.
-fn first_secret(keys: &ResumeKeys, resumes: bool) -> Result<Bytes, Refused> {
+fn first_secret(keys: &ResumeKeys, resumes: bool) -> Result<Bytes, RpcRefused> {
     if resumes { keys.first().map_err(|_| no_randomness()) } else { Ok(Bytes::new()) }
 }
 
 /// Makes the answer for an agent that has no session here while this gateway drains.
 #[must_use]
-pub fn shutting_down() -> Refused {
+pub fn shutting_down() -> RpcRefused {
     refused(Code::Unavailable, "this gateway is shutting down", Some(RETRY_AFTER))
 }
 
-fn no_randomness() -> Refused {
+fn no_randomness() -> RpcRefused {
     refused(Code::Unavailable, "the system's random generator failed", Some(RETRY_AFTER))
 }
 
 /// Makes the answer for an agent that is refused.
 #[must_use]
-pub fn refused(code: Code, message: &str, retry_after: Option<Duration>) -> Refused {
-    Refused { code, message: message.to_owned(), retry_after }
+pub fn refused(code: Code, message: &str, retry_after: Option<Duration>) -> RpcRefused {
+    RpcRefused { code, message: message.to_owned(), retry_after }
 }
 
 #[cfg(test)]

@@ -24,14 +24,14 @@ use http::HeaderMap;
 use tokio::time::Instant;
 use tracing::warn;
 
-pub use self::refusal::Refusal;
+pub use self::refusal::CredentialRefusal;
 
 use self::ci::CiSystem;
-use self::kubernetes::Cluster;
-use self::lookups::{Lookups, Running};
+use self::kubernetes::IssuerCluster;
+use self::lookups::{ExpectedRun, Lookups};
 use self::presented::{Bearer, bearer, claimed_issuer, workspace_of};
 use self::run::RunIssuer;
-use super::registry::{Credential, Lease, Review, Subject};
+use super::registry::{Credential, Review, SessionLease, Subject};
 use gateway_auth::jwt::Moment;
 use gateway_config::{AgentAuth, Ci, CiSystem as CiSystemOf};
 use gateway_net::certificate::{BadCertificate, Certificate};
@@ -45,11 +45,11 @@ pub type Shown = Option<Arc<Result<Certificate, BadCertificate>>>;
 
 /// An authenticated agent.
 #[derive(Clone, Debug)]
-pub struct Identity {
+pub struct AgentIdentity {
     /// Workspace or cluster of the agent.
     pub subject: Subject,
     /// Its credential, and the time for which that counts.
-    pub lease: Lease,
+    pub lease: SessionLease,
     /// Use to record before it gets a session, if its credential is good for one process only.
     once: Option<Once>,
 }
@@ -72,7 +72,7 @@ struct Once {
 pub struct AgentIdentities {
     lookups: Lookups,
     uri_prefix: Box<str>,
-    clusters: Vec<Cluster>,
+    clusters: Vec<IssuerCluster>,
     ci: Vec<CiSystem>,
     /// Projects whose jobs the gateway itself starts.
     runs: Vec<RunIssuer>,
@@ -89,7 +89,7 @@ impl AgentIdentities {
         Ok(Self {
             lookups: Lookups::new(store),
             uri_prefix: auth.uri_prefix.clone(),
-            clusters: auth.kubernetes.iter().map(Cluster::new).collect::<Result<_, _>>()?,
+            clusters: auth.kubernetes.iter().map(IssuerCluster::new).collect::<Result<_, _>>()?,
             ci: auth.ci.iter().map(CiSystem::new).collect::<Result<_, _>>()?,
             runs: Vec::new(),
             providers: None,
@@ -128,24 +128,26 @@ impl AgentIdentities {
     ///
     /// # Cancel safety
     /// Safe.
-    pub async fn identify(&self, headers: &HeaderMap, shown: &Shown) -> Result<Identity, Refusal> {
+    pub async fn identify(&self, headers: &HeaderMap, shown: &Shown) -> Result<AgentIdentity, CredentialRefusal> {
         let now = moment();
         let bearer = bearer(headers)?;
         let certificate = match shown.as_deref() {
             None => None,
             Some(Ok(certificate)) => Some(certificate),
-            Some(Err(bad)) => return Err(Refusal::UnreadableCertificate(*bad)),
+            Some(Err(bad)) => return Err(CredentialRefusal::UnreadableCertificate(*bad)),
         };
         let named = certificate.map(|shown| workspace_of(shown, &self.uri_prefix)).transpose()?.flatten();
         // A resumed TLS session shows the certificate that was verified when it began.
         if certificate.is_some_and(|shown| shown.not_after < now.wall) {
-            return Err(Refusal::CertificateExpired);
+            return Err(CredentialRefusal::CertificateExpired);
         }
         let Some(bearer) = bearer else {
             return match (certificate, named) {
                 (Some(certificate), Some(name)) => self.of_certificate(certificate, name, now.wall).await,
-                (Some(_), None) => Err(Refusal::CertificateIdentity("the client certificate names no workspace")),
-                (None, _) => Err(Refusal::Missing),
+                (Some(_), None) => {
+                    Err(CredentialRefusal::CertificateIdentity("the client certificate names no workspace"))
+                }
+                (None, _) => Err(CredentialRefusal::Missing),
             };
         };
         let mut identity = match bearer {
@@ -155,7 +157,7 @@ impl AgentIdentities {
         // A certificate names a workspace, so beside a cluster's token it disagrees.
         let is_named = |name: &str| identity.subject.workspace().is_some_and(|workspace| workspace.as_str() == name);
         if named.is_some_and(|name| !is_named(name)) {
-            return Err(Refusal::Disagree);
+            return Err(CredentialRefusal::Disagree);
         }
         if named.is_some() {
             identity.lease = identity.lease.within(certificate.map(end_of));
@@ -168,7 +170,7 @@ impl AgentIdentities {
     ///
     /// # Errors
     /// [`Refusal::Spent`] when another process used it, or the reason it could not be used.
-    pub async fn spend(&self, identity: &mut Identity, instance: u64) -> Result<(), Refusal> {
+    pub async fn spend(&self, identity: &mut AgentIdentity, instance: u64) -> Result<(), CredentialRefusal> {
         let Some(once) = identity.once.take() else { return Ok(()) };
         let now = wall_clock();
         let process_hash = sha256(&instance.to_be_bytes());
@@ -185,12 +187,12 @@ impl AgentIdentities {
         };
         let until = match self.lookups.spend(&token, now).await {
             // Processes that draw no number cannot be told apart.
-            Ok(Spent::Again(_)) if instance == 0 => return Err(Refusal::Spent),
+            Ok(Spent::Again(_)) if instance == 0 => return Err(CredentialRefusal::Spent),
             Ok(Spent::First) => once.until,
             Ok(Spent::Again(until)) if until > now => until,
-            Ok(Spent::Again(_)) => return Err(Refusal::Over),
-            Ok(Spent::ByAnother) => return Err(Refusal::Spent),
-            Ok(Spent::NoWorkspace) => return Err(Refusal::NoWorkspace),
+            Ok(Spent::Again(_)) => return Err(CredentialRefusal::Over),
+            Ok(Spent::ByAnother) => return Err(CredentialRefusal::Spent),
+            Ok(Spent::NoWorkspace) => return Err(CredentialRefusal::NoWorkspace),
             Err(refusal) => return Err(refusal),
         };
         identity.lease.expires_at = Some(until);
@@ -201,8 +203,8 @@ impl AgentIdentities {
     ///
     /// # Errors
     /// [`Refusal::Unavailable`] and [`Refusal::Busy`] say nothing about the token; all others that it is worth nothing.
-    pub async fn review(&self, review: &Review) -> Result<(), Refusal> {
-        let cluster = self.clusters.get(review.cluster).ok_or(Refusal::Issuer)?;
+    pub async fn review(&self, review: &Review) -> Result<(), CredentialRefusal> {
+        let cluster = self.clusters.get(review.cluster).ok_or(CredentialRefusal::Issuer)?;
         cluster.still_vouches(review.token.reveal(), moment()).await
     }
 
@@ -211,41 +213,43 @@ impl AgentIdentities {
         certificate: &Certificate,
         name: &str,
         now: UnixSeconds,
-    ) -> Result<Identity, Refusal> {
-        let bad = Refusal::CertificateIdentity("the client certificate names something that is no workspace's name");
+    ) -> Result<AgentIdentity, CredentialRefusal> {
+        let bad = CredentialRefusal::CertificateIdentity(
+            "the client certificate names something that is no workspace's name",
+        );
         let workspace: WorkspaceName = name.parse().map_err(|_| bad)?;
         self.exists(&workspace).await?;
         let credential = Credential::Certificate { fingerprint: certificate.fingerprint.clone() };
-        let lease = Lease::renewable(credential, Some(end_of(certificate)), now);
-        Ok(Identity { subject: Subject::Workspace(workspace), lease, once: None })
+        let lease = SessionLease::renewable(credential, Some(end_of(certificate)), now);
+        Ok(AgentIdentity { subject: Subject::Workspace(workspace), lease, once: None })
     }
 
-    async fn of_own_token(&self, text: &str, now: UnixSeconds) -> Result<Identity, Refusal> {
-        let token = Token::parse(text).map_err(|_| Refusal::Damaged)?;
+    async fn of_own_token(&self, text: &str, now: UnixSeconds) -> Result<AgentIdentity, CredentialRefusal> {
+        let token = Token::parse(text).map_err(|_| CredentialRefusal::Damaged)?;
         match token.kind() {
             TokenKind::Agent | TokenKind::Cluster => {}
-            TokenKind::User => return Err(Refusal::WrongKind),
+            TokenKind::User => return Err(CredentialRefusal::WrongKind),
         }
         let record = self.lookups.token(&token.hash()).await?;
-        let record = record.ok_or(Refusal::Unknown)?;
+        let record = record.ok_or(CredentialRefusal::Unknown)?;
         if !record.is_live(now) {
-            return Err(Refusal::Revoked);
+            return Err(CredentialRefusal::Revoked);
         }
         let subject = match record.subject {
             TokenSubject::Agent { workspace, .. } => Subject::Workspace(workspace),
             TokenSubject::Cluster { cluster, .. } => Subject::Cluster(cluster),
-            TokenSubject::User { .. } => return Err(Refusal::WrongKind),
+            TokenSubject::User { .. } => return Err(CredentialRefusal::WrongKind),
         };
-        let lease = Lease::renewable(Credential::Token(record.id), record.expires_at, now);
-        Ok(Identity { subject, lease, once: None })
+        let lease = SessionLease::renewable(Credential::Token(record.id), record.expires_at, now);
+        Ok(AgentIdentity { subject, lease, once: None })
     }
 
-    async fn of_signed_token(&self, text: &str, now: Moment) -> Result<Identity, Refusal> {
+    async fn of_signed_token(&self, text: &str, now: Moment) -> Result<AgentIdentity, CredentialRefusal> {
         let issuer = claimed_issuer(text)?;
         if let Some((index, cluster)) = self.clusters.iter().enumerate().find(|(_, one)| one.issues_as(&issuer)) {
             let (workspace, lease) = cluster.identify(text, index, now).await?;
             self.exists(&workspace).await?;
-            return Ok(Identity { subject: Subject::Workspace(workspace), lease, once: None });
+            return Ok(AgentIdentity { subject: Subject::Workspace(workspace), lease, once: None });
         }
         let refused = match self.of_run(text, &issuer, now).await {
             Some(Ok(identity)) => return Ok(identity),
@@ -253,21 +257,21 @@ impl AgentIdentities {
             refused => refused.and_then(Result::err),
         };
         let Some(system) = self.ci.iter().find(|one| one.issues_as(&issuer)) else {
-            return Err(refused.unwrap_or(Refusal::Issuer));
+            return Err(refused.unwrap_or(CredentialRefusal::Issuer));
         };
         match (system.identify(text, &self.lookups, now).await, refused) {
-            (Err(Refusal::Rule), Some(refused)) => Err(refused),
+            (Err(CredentialRefusal::Rule), Some(refused)) => Err(refused),
             (found, _) => found,
         }
     }
 
     /// Looks among the jobs that the gateway itself asked for; `None` if it asks no issuer of that name.
-    async fn of_run(&self, text: &str, issuer: &str, now: Moment) -> Option<Result<Identity, Refusal>> {
+    async fn of_run(&self, text: &str, issuer: &str, now: Moment) -> Option<Result<AgentIdentity, CredentialRefusal>> {
         let mut refused = None;
         for one in self.runs.iter().filter(|one| one.issues_as(issuer)) {
             match one.identify(text, &self.lookups, now).await {
                 Err(refusal) if refusal.is_of_one_provider() => {
-                    refused = Some(Refusal::or_more_telling(refused, refusal))
+                    refused = Some(CredentialRefusal::or_more_telling(refused, refusal))
                 }
                 found => return Some(found),
             }
@@ -279,23 +283,23 @@ impl AgentIdentities {
     ///
     /// # Errors
     /// [`Refusal`]; [`Refusal::WorkspaceStopped`] also for a run that was told to end.
-    pub async fn run_of(&self, headers: &HeaderMap) -> Result<RunOwner, Refusal> {
+    pub async fn run_of(&self, headers: &HeaderMap) -> Result<RunOwner, CredentialRefusal> {
         let now = moment();
-        let Some(Bearer::Signed(text)) = bearer(headers)? else { return Err(Refusal::Missing) };
+        let Some(Bearer::Signed(text)) = bearer(headers)? else { return Err(CredentialRefusal::Missing) };
         let issuer = claimed_issuer(text)?;
         let mut refused = None;
         for one in self.runs.iter().filter(|one| one.issues_as(&issuer)) {
             match one.run_of(text, &self.lookups, now).await {
                 Ok(run) if run.is_stopping || run.desired != DesiredState::Running => {
-                    return Err(Refusal::WorkspaceStopped);
+                    return Err(CredentialRefusal::WorkspaceStopped);
                 }
                 Err(refusal) if refusal.is_of_one_provider() => {
-                    refused = Some(Refusal::or_more_telling(refused, refusal))
+                    refused = Some(CredentialRefusal::or_more_telling(refused, refusal))
                 }
                 found => return found,
             }
         }
-        Err(refused.unwrap_or(Refusal::Issuer))
+        Err(refused.unwrap_or(CredentialRefusal::Issuer))
     }
 
     /// Agrees to a new session of an agent, unless its workspace is in a CI system and is not desired to run, or the
@@ -303,14 +307,14 @@ impl AgentIdentities {
     ///
     /// # Errors
     /// [`Refusal::WorkspaceStopped`], [`Refusal::RunOver`] or [`Refusal::Unavailable`].
-    pub async fn may_run(&self, subject: &Subject) -> Result<(), Refusal> {
+    pub async fn may_run(&self, subject: &Subject) -> Result<(), CredentialRefusal> {
         let (Some(workspace), Some(providers)) = (subject.workspace(), &self.providers) else { return Ok(()) };
         let is_known = |of: &ProviderName| providers.contains(of);
         match self.lookups.running(workspace).await? {
-            Running::Unmanaged => Ok(()),
-            Running::In(of) | Running::NotIn(of) if !is_known(&of) => Err(Refusal::RunOver),
-            Running::In(_) => Ok(()),
-            Running::NotIn(_) => Err(Refusal::WorkspaceStopped),
+            ExpectedRun::Unmanaged => Ok(()),
+            ExpectedRun::In(of) | ExpectedRun::NotIn(of) if !is_known(&of) => Err(CredentialRefusal::RunOver),
+            ExpectedRun::In(_) => Ok(()),
+            ExpectedRun::NotIn(_) => Err(CredentialRefusal::WorkspaceStopped),
         }
     }
 
@@ -332,17 +336,17 @@ impl AgentIdentities {
     ///
     /// # Errors
     /// [`Refusal::Unavailable`].
-    pub async fn owned(&self, subject: &Subject) -> Result<Option<(WorkspaceId, UserName)>, Refusal> {
+    pub async fn owned(&self, subject: &Subject) -> Result<Option<(WorkspaceId, UserName)>, CredentialRefusal> {
         let Some(workspace) = subject.workspace() else { return Ok(None) };
         let found = self.lookups.workspace(workspace).await?;
         Ok(found.map(|workspace| (workspace.id, workspace.owner)))
     }
 
     /// Requires that a workspace exists: a credential of another issuer creates none, unless a rule says so.
-    async fn exists(&self, workspace: &WorkspaceName) -> Result<(), Refusal> {
+    async fn exists(&self, workspace: &WorkspaceName) -> Result<(), CredentialRefusal> {
         match self.lookups.workspace(workspace).await? {
             Some(_) => Ok(()),
-            None => Err(Refusal::NoWorkspace),
+            None => Err(CredentialRefusal::NoWorkspace),
         }
     }
 }

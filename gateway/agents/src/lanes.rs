@@ -29,7 +29,7 @@ pub struct Lane {
 
 /// The bounds on memory that all lanes of a session share.
 #[derive(Clone, Debug)]
-pub struct Memory {
+pub struct LaneMemory {
     /// Bound on everything.
     pub budget: Arc<ReplicaBudget>,
     /// Bound on data kept for a resume; `None` if there is one lane.
@@ -46,7 +46,7 @@ pub struct Lanes {
     /// Most of them.
     max: usize,
     secret: Option<Digest>,
-    memory: Option<Memory>,
+    memory: Option<LaneMemory>,
 }
 
 impl Lanes {
@@ -54,7 +54,7 @@ impl Lanes {
     ///
     /// # Errors
     /// [`NoRandomness`] when the system's generator fails.
-    pub fn new(max: usize, memory: Memory) -> Result<(Self, Bytes), NoRandomness> {
+    pub fn new(max: usize, memory: LaneMemory) -> Result<(Self, Bytes), NoRandomness> {
         let secret = Opaque::random()?;
         let lanes = Self { max, secret: Some(secret.digest()), memory: Some(memory), ..Self::default() };
         Ok((lanes, Bytes::from(secret.reveal())))
@@ -63,7 +63,7 @@ impl Lanes {
     /// Returns the bounds that the session's lanes share, for a lane that shows the secret. `None` for a wrong secret,
     /// or if no place is free.
     #[must_use]
-    pub fn admit(&self, shown: &[u8]) -> Option<Memory> {
+    pub fn admit(&self, shown: &[u8]) -> Option<LaneMemory> {
         let shown = Opaque::digest_of(shown)?;
         let is_known = self.secret == Some(shown);
         self.memory.clone().filter(|_| is_known && self.count.load(Ordering::Relaxed) < self.max)
@@ -131,8 +131,8 @@ mod tests {
 
     use super::*;
 
-    fn memory() -> Memory {
-        Memory { budget: ReplicaBudget::new(1), replay: None }
+    fn memory() -> LaneMemory {
+        LaneMemory { budget: ReplicaBudget::new(1), replay: None }
     }
 
     fn lane(id: u64) -> Arc<Lane> {

@@ -9,8 +9,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 use tunnel_proto::reason::Reason;
 
-use super::identity::{AgentIdentities, Refusal};
-use super::registry::{Credential, Due, LiveSession, Registry, Review};
+use super::identity::{AgentIdentities, CredentialRefusal};
+use super::registry::{Credential, LeaseAction, LiveSession, Registry, Review};
 use gateway_store::wall_clock;
 
 /// Interval of the checks; an expired session ends within this, plus the time to say so.
@@ -34,16 +34,16 @@ pub async fn watch(registry: Arc<Registry>, identities: Arc<AgentIdentities>, st
         while questions.try_join_next().is_some() {}
         for (session, due) in registry.due(wall_clock()) {
             match due {
-                Due::Renew => {
+                LeaseAction::Renew => {
                     debug!(agent = %session.subject, session = %session.id, "the credential ends soon: links are cut");
                     session.ask_to_renew();
                 }
-                Due::End => end(&session),
-                Due::Ask(review) if questions.len() < QUESTIONS_MAX => {
+                LeaseAction::End => end(&session),
+                LeaseAction::Ask(review) if questions.len() < QUESTIONS_MAX => {
                     let identities = identities.clone();
                     questions.spawn(async move { ask(&identities, &session, &review).await });
                 }
-                Due::Ask(_) => debug!(session = %session.id, "too many questions to issuers are open"),
+                LeaseAction::Ask(_) => debug!(session = %session.id, "too many questions to issuers are open"),
             }
         }
     }
@@ -52,7 +52,7 @@ pub async fn watch(registry: Arc<Registry>, identities: Arc<AgentIdentities>, st
 async fn ask(identities: &AgentIdentities, session: &LiveSession, review: &Review) {
     match identities.review(review).await {
         // A cluster that does not answer ends nothing that is under way.
-        Ok(()) | Err(Refusal::Unavailable(_) | Refusal::Busy) => {}
+        Ok(()) | Err(CredentialRefusal::Unavailable(_) | CredentialRefusal::Busy) => {}
         Err(_) if !session.lives_by(review) => {}
         Err(refusal) => {
             info!(

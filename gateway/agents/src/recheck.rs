@@ -77,7 +77,7 @@ fn end(session: &LiveSession, token: TokenId, is_revoked: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::{Credential, Lease, NewSession};
+    use crate::registry::{Credential, NewSession, SessionLease};
     use crate::testing::new;
     use gateway_types::UnixSeconds;
 
@@ -96,7 +96,7 @@ mod tests {
         assert_ne!(other, ids[1]);
         let claim = |name: &str, workspace| {
             let credential = Credential::Certificate { fingerprint: "f".into() };
-            let lease = Lease::renewable(credential, Some(UnixSeconds::new(i64::MAX)), now);
+            let lease = SessionLease::renewable(credential, Some(UnixSeconds::new(i64::MAX)), now);
             registry.claim(NewSession { workspace: Some(workspace), lease, ..new(name) }).expect("room").0
         };
         let kept = claim("kept", ids[0]);

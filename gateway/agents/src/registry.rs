@@ -25,11 +25,11 @@ mod lease;
 mod ports;
 mod subject;
 
-pub use self::lease::{Credential, Due, Lease, Review};
+pub use self::lease::{Credential, LeaseAction, Review, SessionLease};
 pub use self::ports::AgentPorts;
 pub use self::subject::Subject;
 
-use self::lease::Held;
+use self::lease::HeldLease;
 
 /// One agent's live session, and what the agent said about its ports.
 pub struct LiveSession {
@@ -46,7 +46,7 @@ pub struct LiveSession {
     /// The workspace that had the subject's name when the session came up; a later one of that name is another.
     pub workspace: Option<WorkspaceId>,
     /// Credential that it lives on.
-    lease: Mutex<Held>,
+    lease: Mutex<HeldLease>,
     /// Tells its links to end, so that the agent comes back with a newer credential.
     renewal: Notify,
     /// The tunnel.
@@ -86,7 +86,7 @@ pub struct NewSession {
     /// The workspace of that name; `None` for a cluster's agent.
     pub workspace: Option<WorkspaceId>,
     /// Credential that it lives on.
-    pub lease: Lease,
+    pub lease: SessionLease,
     /// The tunnel.
     pub tunnel: Session,
     /// Keys to resume it over another link.
@@ -158,7 +158,7 @@ impl LiveSession {
     }
 
     /// Takes the credential with which the agent came back.
-    pub fn renew(&self, lease: Lease) {
+    pub fn renew(&self, lease: SessionLease) {
         self.lease.lock().renew(lease);
     }
 
@@ -226,7 +226,7 @@ impl fmt::Debug for LiveSession {
 /// reaches a cluster's session.
 #[derive(Debug)]
 pub struct Registry {
-    sessions: RwLock<Places>,
+    sessions: RwLock<SubjectMap>,
     sessions_max: usize,
     /// Counts the sessions of clusters that came up.
     arrivals: watch::Sender<u64>,
@@ -240,12 +240,12 @@ pub struct Registry {
 }
 
 #[derive(Debug, Default)]
-struct Places {
+struct SubjectMap {
     workspaces: HashMap<WorkspaceName, Arc<LiveSession>>,
     clusters: HashMap<ClusterName, Arc<LiveSession>>,
 }
 
-impl Places {
+impl SubjectMap {
     fn get(&self, subject: &Subject) -> Option<&Arc<LiveSession>> {
         match subject {
             Subject::Workspace(name) => self.workspaces.get(name),
@@ -337,7 +337,7 @@ impl Registry {
 
     /// Returns the actions that are due for sessions because of their credentials.
     #[must_use]
-    pub fn due(&self, now: UnixSeconds) -> Vec<(Arc<LiveSession>, Due)> {
+    pub fn due(&self, now: UnixSeconds) -> Vec<(Arc<LiveSession>, LeaseAction)> {
         let sessions = self.sessions.read();
         sessions.all().filter_map(|session| Some((session.clone(), session.lease.lock().due(now)?))).collect()
     }
@@ -373,7 +373,7 @@ impl Registry {
             generation: Generation::new(number),
             subject: new.subject,
             workspace: new.workspace,
-            lease: Mutex::new(Held::new(new.lease)),
+            lease: Mutex::new(HeldLease::new(new.lease)),
             renewal: Notify::new(),
             tunnel: new.tunnel,
             keys: new.keys,

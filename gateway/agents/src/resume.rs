@@ -3,26 +3,26 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tunnel_link::session::{Link, Session};
+use tunnel_link::session::{LinkHold, Session};
 use tunnel_proto::hello::{Join, Resume};
 use tunnel_proto::id::SessionId;
 use tunnel_proto::mux::SessionError;
 
-use super::lanes::{Lane, Memory};
+use super::lanes::{Lane, LaneMemory};
 use super::registry::LiveSession;
 use gateway_auth::keys::ResumeKeys;
 use gateway_types::token::NoRandomness;
 
 /// One link's place in a session: the first, or a lane.
 #[derive(Clone, Debug)]
-pub enum Place {
+pub enum LinkRole {
     /// The link that every session has.
     First,
     /// One more.
     Lane(Arc<Lane>),
 }
 
-impl Place {
+impl LinkRole {
     /// Returns the tunnel of this place.
     #[must_use]
     pub fn tunnel<'a>(&'a self, session: &'a LiveSession) -> &'a Session {
@@ -62,13 +62,13 @@ impl Place {
 
 /// The next link, the highest frame number received here, and the secret of the welcome; or the reason the session is
 /// over.
-pub type GoesOn = Result<(Link, u64, Bytes), SessionError>;
+pub type GoesOn = Result<(LinkHold, u64, Bytes), SessionError>;
 
 /// Answer to an agent that asks to resume.
 #[derive(Debug)]
-pub enum Verdict {
+pub enum ResumeVerdict {
     /// Its session, if it shows the secret.
-    Resume(Arc<LiveSession>, Place),
+    Resume(Arc<LiveSession>, LinkRole),
     /// A new session: the one that it names is over.
     New,
     /// Nothing: another agent with the same token came after it, and the newest wins.
@@ -77,20 +77,24 @@ pub enum Verdict {
 
 /// Finds the place that an id names: the session's own, or one of its lanes.
 #[must_use]
-pub fn place(current: &LiveSession, id: SessionId) -> Option<Place> {
-    if current.id == id { Some(Place::First) } else { current.lanes.get(id).map(Place::Lane) }
+pub fn place(current: &LiveSession, id: SessionId) -> Option<LinkRole> {
+    if current.id == id { Some(LinkRole::First) } else { current.lanes.get(id).map(LinkRole::Lane) }
 }
 
 /// Decides for an agent that names a session or a lane, when `current` is the session of its subject.
 #[must_use]
-pub fn judge(current: Option<&Arc<LiveSession>>, instance: u64, resume: &Resume) -> Verdict {
-    let Some(current) = current else { return Verdict::New };
+pub fn judge(current: Option<&Arc<LiveSession>>, instance: u64, resume: &Resume) -> ResumeVerdict {
+    let Some(current) = current else { return ResumeVerdict::New };
     if let Some(place) = place(current, resume.session) {
         let is_ended = place.tunnel(current).is_ended();
-        return if is_ended { Verdict::New } else { Verdict::Resume(current.clone(), place) };
+        return if is_ended { ResumeVerdict::New } else { ResumeVerdict::Resume(current.clone(), place) };
     }
     // The same process may have had a session whose welcome was lost on the way.
-    if current.rank >= resume.session && current.instance != instance { Verdict::Displaced } else { Verdict::New }
+    if current.rank >= resume.session && current.instance != instance {
+        ResumeVerdict::Displaced
+    } else {
+        ResumeVerdict::New
+    }
 }
 
 /// Decides for an agent that wants one more lane. Returns the session, and the bounds that its lanes share.
@@ -99,7 +103,7 @@ pub fn judge_join(
     current: Option<&Arc<LiveSession>>,
     instance: u64,
     join: &Join,
-) -> Option<(Arc<LiveSession>, Memory)> {
+) -> Option<(Arc<LiveSession>, LaneMemory)> {
     let current = current.filter(|current| current.id == join.session && current.instance == instance)?;
     let memory = current.lanes.admit(&join.secret).filter(|_| !current.tunnel.is_ended())?;
     Some((current.clone(), memory))

@@ -13,19 +13,19 @@ use hyper_util::rt::TokioIo;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
-use tunnel_link::grpc::{self, Code, FrameReader, ReadError, Received, Refused};
+use tunnel_link::grpc::{self, Code, FrameReader, ReadError, Received, RpcRefused};
 use tunnel_link::pace::{Pace, Paced};
 use tunnel_proto::frame::{Body, Frame};
 use tunnel_proto::hello::Hello;
 use tunnel_proto::limit::RESUME_ANSWER_TIMEOUT;
 
 use super::admission::{Admission, Admitted, Candidate, RETRY_AFTER, refused, shutting_down};
-use super::identity::{AgentIdentities, Identity, Shown};
+use super::identity::{AgentIdentities, AgentIdentity, Shown};
 use super::pacer::{Busy, Pacer};
 use super::registry::{Credential, Subject};
-use super::resume::Place;
+use super::resume::LinkRole;
 use gateway_config::Timeouts;
-use gateway_net::audit::{self, Audit, Event, Record, Text};
+use gateway_net::audit::{self, Audit, AuditEvent, AuditRecord, Text};
 use gateway_net::limits::Guest;
 use gateway_net::listen::Connection;
 use gateway_types::PublicUrl;
@@ -36,7 +36,7 @@ mod gate;
 mod http1;
 mod reflection;
 
-use self::begun::Begun;
+use self::begun::PeekedStream;
 use self::body::AgentBody;
 use self::gate::Gate;
 use self::reflection::Reflection;
@@ -102,7 +102,7 @@ impl AgentService {
             let Connection { stream, peer, guest, permit, .. } = connection;
             let Ok(guest) = guest else { return };
             let shown: Shown = stream.certificate().transpose().map(Arc::new);
-            let look = Begun::look(stream, service.timeouts.agent_hello);
+            let look = PeekedStream::look(stream, service.timeouts.agent_hello);
             let looked = tokio::select! {
                 biased;
                 begun = service.closed.run_until_cancelled(look) => begun.flatten(),
@@ -175,12 +175,12 @@ impl AgentService {
     /// Drives a connection that speaks HTTP/2; opens the gate when a session came up on it.
     fn http2(
         self: &Arc<Self>,
-        stream: Begun,
+        stream: PeekedStream,
         (peer, shown): (SocketAddr, Shown),
         gate: Arc<Gate>,
     ) -> impl Future<Output = Result<(), hyper::Error>> + Send + use<> {
         let service = self.clone();
-        let (stream, pace) = Paced::new(stream.behind(gate.clone()), Begun::limit_queue);
+        let (stream, pace) = Paced::new(stream.behind(gate.clone()), PeekedStream::limit_queue);
         let until = Instant::now() + self.timeouts.agent_hello;
         let handler = service_fn(move |request| {
             let (service, gate, pace) = (service.clone(), gate.clone(), pace.clone());
@@ -227,7 +227,7 @@ impl AgentService {
         (peer, shown): (SocketAddr, Shown),
         pace: Arc<Pace>,
         greeting: Greeting,
-    ) -> Result<Response<grpc::Outgoing>, Refused> {
+    ) -> Result<Response<grpc::Outgoing>, RpcRefused> {
         if let Some(gate) = &greeting.gate {
             gate.call();
         }
@@ -236,17 +236,17 @@ impl AgentService {
     }
 
     /// Authenticates an agent before it has said anything else, and records a refusal.
-    async fn admit(&self, headers: &HeaderMap, peer: SocketAddr, shown: &Shown) -> Result<Identity, Refused> {
+    async fn admit(&self, headers: &HeaderMap, peer: SocketAddr, shown: &Shown) -> Result<AgentIdentity, RpcRefused> {
         let admitted = self.identify(headers, shown).await;
         if let Err(refused) = &admitted {
             let reason = Text::new(&refused.message);
-            let event = Event::AgentRefused { workspace: None, cluster: None, reason };
-            self.audit.record(Record::new(event).at_peer(peer.ip()));
+            let event = AuditEvent::AgentRefused { workspace: None, cluster: None, reason };
+            self.audit.record(AuditRecord::new(event).at_peer(peer.ip()));
         }
         admitted
     }
 
-    async fn identify(&self, headers: &HeaderMap, shown: &Shown) -> Result<Identity, Refused> {
+    async fn identify(&self, headers: &HeaderMap, shown: &Shown) -> Result<AgentIdentity, RpcRefused> {
         // During a drain, agents may resume. Once no session is left, a crowd is refused at less cost.
         if self.admission.drain.is_draining() && self.admission.registry.is_empty() {
             return Err(shutting_down());
@@ -257,16 +257,16 @@ impl AgentService {
     /// Shakes hands on a link, whatever carries it, and begins to serve it.
     async fn attach(
         &self,
-        identity: Identity,
+        identity: AgentIdentity,
         reader: FrameReader<Received>,
         (peer, pace): (SocketAddr, Arc<Pace>),
         greeting: Greeting,
-    ) -> Result<Response<grpc::Outgoing>, Refused> {
+    ) -> Result<Response<grpc::Outgoing>, RpcRefused> {
         let attached = self.attach_as(identity.clone(), reader, (peer, pace), greeting).await;
         if let Err(refused) = &attached {
             let reason = Text::new(&refused.message);
             let (workspace, cluster) = named(&identity.subject);
-            let event = Event::AgentRefused { workspace, cluster, reason };
+            let event = AuditEvent::AgentRefused { workspace, cluster, reason };
             self.audit.record(did(&identity, event, peer));
         }
         attached
@@ -274,11 +274,11 @@ impl AgentService {
 
     async fn attach_as(
         &self,
-        mut identity: Identity,
+        mut identity: AgentIdentity,
         mut reader: FrameReader<Received>,
         (peer, pace): (SocketAddr, Arc<Pace>),
         greeting: Greeting,
-    ) -> Result<Response<grpc::Outgoing>, Refused> {
+    ) -> Result<Response<grpc::Outgoing>, RpcRefused> {
         let hello = read_hello(&mut reader, &greeting).await?;
         // A resuming agent has users that wait, and costs less. After a restart no agent resumes, whatever it asks for.
         let is_new = !hello.resume.as_ref().is_some_and(|resume| self.admission.knows(&identity.subject, resume));
@@ -291,7 +291,7 @@ impl AgentService {
         self.identities.spend(&mut identity, hello.instance).await?;
         // A resuming agent counts in the budget that it has.
         let owned = if is_new { self.identities.owned(&identity.subject).await? } else { None };
-        let Identity { subject, lease, .. } = identity.clone();
+        let AgentIdentity { subject, lease, .. } = identity.clone();
         let admitted = self.admission.admit(Candidate { subject, owned, lease, peer, via: reader.via(), hello })?;
         let response = grpc::accept_response(admitted.welcome.clone(), admitted.claim.link.clone(), pace);
         self.audit.record(did(&identity, connected(&admitted), peer));
@@ -299,14 +299,14 @@ impl AgentService {
         self.admission.serve_then(admitted, reader, move |reason| {
             let (workspace, cluster) = named(&session.subject);
             let event =
-                Event::AgentEnded { workspace, cluster, session: Text::of(session.id), reason: Text::of(reason) };
+                AuditEvent::AgentEnded { workspace, cluster, session: Text::of(session.id), reason: Text::of(reason) };
             audit.record(did(&identity, event, peer));
         });
         Ok(response)
     }
 
     /// Waits for a turn, so that a crowd does not take the processor from connected agents.
-    async fn turn(&self) -> Result<(), Refused> {
+    async fn turn(&self) -> Result<(), RpcRefused> {
         match self.pacer.turn(Instant::now().into_std()) {
             Ok(Duration::ZERO) => Ok(()),
             Ok(wait) => {
@@ -320,7 +320,7 @@ impl AgentService {
     }
 }
 
-async fn read_hello(reader: &mut FrameReader<Received>, greeting: &Greeting) -> Result<Hello, Refused> {
+async fn read_hello(reader: &mut FrameReader<Received>, greeting: &Greeting) -> Result<Hello, RpcRefused> {
     let first = tokio::time::timeout_at(greeting.until, reader.next()).await;
     match (&first, &greeting.gate) {
         (Err(_elapsed), Some(gate)) => gate.close(),
@@ -338,27 +338,27 @@ async fn read_hello(reader: &mut FrameReader<Received>, greeting: &Greeting) -> 
 }
 
 /// Makes a record of an agent's event.
-fn did(identity: &Identity, event: Event, peer: SocketAddr) -> Record {
+fn did(identity: &AgentIdentity, event: AuditEvent, peer: SocketAddr) -> AuditRecord {
     let shown = match &identity.lease.credential {
         Credential::Token(id) => audit::Credential::Token { id: Some(Text::of(id)) },
         other @ (Credential::Certificate { .. } | Credential::Pod { .. } | Credential::Job { .. }) => {
             audit::Credential::Other { what: Text::new(other.kind()), id: Text::of(other.id()) }
         }
     };
-    Record::new(event).at_peer(peer.ip()).with(shown)
+    AuditRecord::new(event).at_peer(peer.ip()).with(shown)
 }
 
-fn connected(admitted: &Admitted) -> Event {
+fn connected(admitted: &Admitted) -> AuditEvent {
     let session = &admitted.claim.session;
     let (workspace, cluster) = named(&session.subject);
-    Event::AgentConnected {
+    AuditEvent::AgentConnected {
         workspace,
         cluster,
         session: Text::of(session.id),
         how: match (admitted.claim.place(), &admitted.welcome.resumed) {
-            (Place::First | Place::Lane(_), Some(_)) => "resumed",
-            (Place::First, None) => "new",
-            (Place::Lane(_), None) => "lane",
+            (LinkRole::First | LinkRole::Lane(_), Some(_)) => "resumed",
+            (LinkRole::First, None) => "new",
+            (LinkRole::Lane(_), None) => "lane",
         },
         agent_version: Text::new(&session.agent_version),
     }
@@ -369,6 +369,6 @@ fn named(subject: &Subject) -> (Option<Text>, Option<Text>) {
     (subject.workspace().map(Text::of), subject.cluster().map(Text::of))
 }
 
-fn log_refused(peer: SocketAddr, refused: &Refused) {
+fn log_refused(peer: SocketAddr, refused: &RpcRefused) {
     info!(%peer, code = ?refused.code, reason = %refused.message, "agent refused");
 }

@@ -6,7 +6,7 @@ use tunnel_link::session::Session;
 use tunnel_proto::mux::{Settings, Side};
 
 use crate::lanes::Lanes;
-use crate::registry::{AgentPorts, Credential, Lease, NewSession, Subject};
+use crate::registry::{AgentPorts, Credential, NewSession, SessionLease, Subject};
 
 /// Makes a session of a workspace's agent without a link.
 #[must_use]
@@ -15,7 +15,7 @@ pub fn new(workspace: &str) -> NewSession {
     NewSession {
         subject: Subject::Workspace(workspace.parse().expect("a name")),
         workspace: None,
-        lease: Lease::renewable(Credential::Token("t-1".parse().expect("an id")), None, UnixSeconds::new(0)),
+        lease: SessionLease::renewable(Credential::Token("t-1".parse().expect("an id")), None, UnixSeconds::new(0)),
         tunnel: Session::new(Settings::new(Side::Gateway)),
         keys: ResumeKeys::default(),
         lanes: Lanes::default(),

@@ -74,12 +74,12 @@ pub struct BrowserSessions {
     lifetimes: Lifetimes,
     /// Instants become numbers relative to this one, so that noting a use takes only a shared lock.
     epoch: Instant,
-    state: RwLock<State>,
+    state: RwLock<SessionTable>,
     journal: Journal<Digest>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SessionTable {
     public: HashMap<Digest, Arc<PublicSession>>,
     hosts: HashMap<Digest, HostSession>,
     /// Sessions that ended under the lock that is held, for the journal.
@@ -134,7 +134,7 @@ impl BrowserSessions {
     }
 
     /// Tells the journal what has ended.
-    fn settle(&self, state: &mut State) {
+    fn settle(&self, state: &mut SessionTable) {
         state.ended.drain(..).for_each(|id| self.journal.removed(id));
     }
 
@@ -234,7 +234,7 @@ impl HostSession {
     }
 }
 
-impl State {
+impl SessionTable {
     fn sweep(&mut self, epoch: Instant, now: Instant) {
         let Self { public, ended, .. } = self;
         public.retain(|id, session| {

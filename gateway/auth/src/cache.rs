@@ -60,16 +60,16 @@ pub struct Cache<K, V> {
 /// up), the next waiter takes over.
 #[derive(Debug)]
 struct Load<V> {
-    outcome: tokio::sync::Mutex<Option<Outcome<V>>>,
+    outcome: tokio::sync::Mutex<Option<LookupOutcome<V>>>,
 }
 
-type Outcome<V> = Result<Option<V>, Unavailable>;
+type LookupOutcome<V> = Result<Option<V>, Unavailable>;
 
-enum Next<'a, K: Clone + Eq + Hash, V> {
-    Answer(Outcome<V>),
+enum LookupNext<'a, K: Clone + Eq + Hash, V> {
+    Answer(LookupOutcome<V>),
     /// Run the look-up or wait for the caller that runs it. `fallback` is a value due for refresh, and its age.
     Load {
-        seat: Seat<'a, K, V>,
+        seat: LookupWaiter<'a, K, V>,
         fallback: Option<(V, Duration)>,
     },
 }
@@ -114,8 +114,8 @@ impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
         E: Display,
     {
         let (seat, fallback) = match self.next(key, now) {
-            Next::Answer(outcome) => return outcome,
-            Next::Load { seat, fallback } => (seat, fallback),
+            LookupNext::Answer(outcome) => return outcome,
+            LookupNext::Load { seat, fallback } => (seat, fallback),
         };
         let began = Instant::now();
         let mut shared = seat.load.outcome.lock().await;
@@ -173,22 +173,22 @@ impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
         self.known.write().remove(key, now).is_some()
     }
 
-    fn next(&self, key: &K, now: Instant) -> Next<'_, K, V> {
+    fn next(&self, key: &K, now: Instant) -> LookupNext<'_, K, V> {
         let held = self.known.read().get(key, now).map(|(value, age)| (value.clone(), age));
         match held {
-            Some((value, age)) if age < REFRESH_AFTER => return Next::Answer(Ok(Some(value))),
-            _ if self.availability.outage().is_some() => return Next::Answer(self.while_away(key, now)),
+            Some((value, age)) if age < REFRESH_AFTER => return LookupNext::Answer(Ok(Some(value))),
+            _ if self.availability.outage().is_some() => return LookupNext::Answer(self.while_away(key, now)),
             Some((value, age)) if age < KNOWN_AGE_MAX => return self.refresh(key, value, age, now),
             Some(_) | None => {}
         }
         if self.unknown.read().get(key, now).is_some() {
-            return Next::Answer(Ok(None));
+            return LookupNext::Answer(Ok(None));
         }
         self.join(key, now)
     }
 
     /// Answers without a look-up, and without waiting for one.
-    fn while_away(&self, key: &K, now: Instant) -> Outcome<V> {
+    fn while_away(&self, key: &K, now: Instant) -> LookupOutcome<V> {
         if let Some(value) = self.remembered(key, now) {
             return Ok(Some(value));
         }
@@ -196,7 +196,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
     }
 
     /// Takes the look-up of a value that is due, unless another caller has it already.
-    fn refresh(&self, key: &K, value: V, age: Duration, now: Instant) -> Next<'_, K, V> {
+    fn refresh(&self, key: &K, value: V, age: Duration, now: Instant) -> LookupNext<'_, K, V> {
         let mut loads = self.loads.lock();
         let full = loads.len() >= LOADS_MAX;
         // A refresh that ended between our look and this lock has left a younger value.
@@ -204,38 +204,41 @@ impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
         match loads.entry(key.clone()) {
             hash_map::Entry::Vacant(vacant) if !full && !young => {
                 let load = Arc::clone(vacant.insert(Arc::new(Load { outcome: tokio::sync::Mutex::new(None) })));
-                Next::Load { seat: Seat { cache: self, key: key.clone(), load }, fallback: Some((value, age)) }
+                LookupNext::Load {
+                    seat: LookupWaiter { cache: self, key: key.clone(), load },
+                    fallback: Some((value, age)),
+                }
             }
-            hash_map::Entry::Vacant(_) | hash_map::Entry::Occupied(_) => Next::Answer(Ok(Some(value))),
+            hash_map::Entry::Vacant(_) | hash_map::Entry::Occupied(_) => LookupNext::Answer(Ok(Some(value))),
         }
     }
 
     /// Starts the look-up of something that is not held, or joins the one under way.
-    fn join(&self, key: &K, now: Instant) -> Next<'_, K, V> {
+    fn join(&self, key: &K, now: Instant) -> LookupNext<'_, K, V> {
         let mut loads = self.loads.lock();
         if let Some(load) = loads.get(key) {
-            let seat = Seat { cache: self, key: key.clone(), load: Arc::clone(load) };
-            return Next::Load { seat, fallback: None };
+            let seat = LookupWaiter { cache: self, key: key.clone(), load: Arc::clone(load) };
+            return LookupNext::Load { seat, fallback: None };
         }
         // One may have ended between our look and this lock.
         if let Some((value, age)) = self.known.read().get(key, now)
             && age < KNOWN_AGE_MAX
         {
-            return Next::Answer(Ok(Some(value.clone())));
+            return LookupNext::Answer(Ok(Some(value.clone())));
         }
         if self.unknown.read().get(key, now).is_some() {
-            return Next::Answer(Ok(None));
+            return LookupNext::Answer(Ok(None));
         }
         if loads.len() >= LOADS_MAX {
-            return Next::Answer(Err(Unavailable));
+            return LookupNext::Answer(Err(Unavailable));
         }
         let load = Arc::new(Load { outcome: tokio::sync::Mutex::new(None) });
         loads.insert(key.clone(), Arc::clone(&load));
-        Next::Load { seat: Seat { cache: self, key: key.clone(), load }, fallback: None }
+        LookupNext::Load { seat: LookupWaiter { cache: self, key: key.clone(), load }, fallback: None }
     }
 
     /// Runs one look-up to its end or its deadline, and logs the failure, because no caller can do more about it.
-    async fn bounded<E: Display>(&self, load: impl Future<Output = Result<Option<V>, E>>) -> Outcome<V> {
+    async fn bounded<E: Display>(&self, load: impl Future<Output = Result<Option<V>, E>>) -> LookupOutcome<V> {
         let began = Instant::now();
         match timeout(LOAD_TIME_MAX, load).await {
             Ok(Ok(found)) => return Ok(found),
@@ -251,7 +254,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
     }
 
     /// Remembers an outcome, unless the key was forgotten meanwhile. `now` is the start of the look-up.
-    fn finish(&self, seat: &Seat<'_, K, V>, outcome: &Outcome<V>, now: Instant) {
+    fn finish(&self, seat: &LookupWaiter<'_, K, V>, outcome: &LookupOutcome<V>, now: Instant) {
         let mut loads = self.loads.lock();
         if !loads.get(&seat.key).is_some_and(|load| Arc::ptr_eq(load, &seat.load)) {
             return;
@@ -273,13 +276,13 @@ impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
 
 /// A caller's part in a look-up. The last to leave one that never ended takes it off the list.
 #[derive(Debug)]
-struct Seat<'a, K: Clone + Eq + Hash, V> {
+struct LookupWaiter<'a, K: Clone + Eq + Hash, V> {
     cache: &'a Cache<K, V>,
     key: K,
     load: Arc<Load<V>>,
 }
 
-impl<K: Clone + Eq + Hash, V> Drop for Seat<'_, K, V> {
+impl<K: Clone + Eq + Hash, V> Drop for LookupWaiter<'_, K, V> {
     fn drop(&mut self) {
         let mut loads = self.cache.loads.lock();
         let listed = loads.get(&self.key).is_some_and(|load| Arc::ptr_eq(load, &self.load));

@@ -52,7 +52,7 @@ impl CookieNames {
 
 /// Result of looking up one name in the `Cookie` fields.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum CookieLookup {
     /// The name does not occur.
     Nothing,
     /// It occurs once, with a well-formed id.
@@ -64,8 +64,8 @@ pub enum Found {
 /// Looks for `name`, exact and case-sensitive, in all `Cookie` fields together (HTTP/2 may split them: RFC 9113,
 /// section 8.2.3). Allocates nothing.
 #[must_use]
-pub fn find(headers: &HeaderMap, name: &str) -> Found {
-    let mut found = Found::Nothing;
+pub fn find(headers: &HeaderMap, name: &str) -> CookieLookup {
+    let mut found = CookieLookup::Nothing;
     let pairs = headers.get_all(COOKIE).iter().flat_map(|field| field.as_bytes().split(|byte| *byte == b';'));
     for pair in pairs {
         let mut halves = pair.splitn(2, |byte| *byte == b'=');
@@ -73,11 +73,11 @@ pub fn find(headers: &HeaderMap, name: &str) -> Found {
         if !matches {
             continue;
         }
-        if found != Found::Nothing {
-            return Found::Unusable;
+        if found != CookieLookup::Nothing {
+            return CookieLookup::Unusable;
         }
         let text = halves.next().map(<[u8]>::trim_ascii).and_then(|value| str::from_utf8(value).ok());
-        found = text.and_then(Opaque::parse).map_or(Found::Unusable, Found::One);
+        found = text.and_then(Opaque::parse).map_or(CookieLookup::Unusable, CookieLookup::One);
     }
     found
 }
@@ -95,9 +95,9 @@ mod tests {
         let text = Opaque::random().unwrap().reveal();
         let id = Opaque::parse(&text).unwrap();
         let line = format!("a=1; xgateway_session=z; gateway_session={text}; Gateway_Session=q;;=; b");
-        assert_eq!(find(&headers(&["c=d", &line]), "gateway_session"), Found::One(id));
-        assert_eq!(find(&headers(&[&line]), "gateway_pre"), Found::Nothing);
-        assert_eq!(find(&headers(&[]), "gateway_session"), Found::Nothing);
+        assert_eq!(find(&headers(&["c=d", &line]), "gateway_session"), CookieLookup::One(id));
+        assert_eq!(find(&headers(&[&line]), "gateway_pre"), CookieLookup::Nothing);
+        assert_eq!(find(&headers(&[]), "gateway_session"), CookieLookup::Nothing);
     }
 
     #[test]
@@ -113,7 +113,7 @@ mod tests {
             vec![format!("{pair};  gateway_session =x")],
         ] {
             let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
-            assert_eq!(find(&headers(&fields), "gateway_session"), Found::Unusable, "{fields:?}");
+            assert_eq!(find(&headers(&fields), "gateway_session"), CookieLookup::Unusable, "{fields:?}");
         }
     }
 
@@ -123,15 +123,15 @@ mod tests {
         let (ours, planted) = (Opaque::random().unwrap(), Opaque::random().unwrap());
         // Any page of a neighbouring host can set the second one for the whole zone, and cannot set the first one.
         let line = format!("{}={}; gateway_session={}", names.session, ours.reveal(), planted.reveal());
-        assert_eq!(find(&headers(&[&line]), names.session), Found::One(Opaque::parse(&ours.reveal()).unwrap()));
+        assert_eq!(find(&headers(&[&line]), names.session), CookieLookup::One(Opaque::parse(&ours.reveal()).unwrap()));
         let alone = format!("gateway_session={}; __host-gateway_session={0}", planted.reveal());
-        assert_eq!(find(&headers(&[&alone]), names.session), Found::Nothing);
+        assert_eq!(find(&headers(&[&alone]), names.session), CookieLookup::Nothing);
     }
 
     #[test]
     fn malformed_value_is_refused_rather_than_ignored() {
         for line in ["gateway_session=short", "gateway_session=", "gateway_session", "gateway_session=\u{ff}"] {
-            assert_eq!(find(&headers(&[line]), "gateway_session"), Found::Unusable, "{line}");
+            assert_eq!(find(&headers(&[line]), "gateway_session"), CookieLookup::Unusable, "{line}");
         }
     }
 

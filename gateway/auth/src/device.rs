@@ -129,18 +129,18 @@ impl fmt::Display for UserCode {
 
 /// The requesting machine, as shown to the user before they confirm.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asking {
+pub struct RequestingMachine {
     /// Name that the machine gave itself; unverified.
-    pub machine: Machine,
+    pub machine: MachineName,
     /// Address that it asked from.
     pub peer: IpAddr,
 }
 
 /// The name that a machine gave itself: printable, and cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Machine(String);
+pub struct MachineName(String);
 
-impl Machine {
+impl MachineName {
     /// Keeps a plain subset of a text's printable ASCII; an empty rest becomes `unnamed machine`.
     #[must_use]
     pub fn of(text: &str) -> Self {
@@ -151,7 +151,7 @@ impl Machine {
     }
 }
 
-impl fmt::Display for Machine {
+impl fmt::Display for MachineName {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.0)
     }
@@ -159,7 +159,7 @@ impl fmt::Display for Machine {
 
 /// Both codes of a request that was just made. `Debug` hides the device code.
 #[derive(Debug)]
-pub struct Codes {
+pub struct DeviceCodes {
     /// For polling.
     pub device: Opaque,
     /// For the user.
@@ -193,25 +193,25 @@ pub enum Polled {
         /// The user who confirmed.
         user: UserName,
         /// The machine as it was shown to the user.
-        asking: Asking,
+        asking: RequestingMachine,
     },
 }
 
 /// All requests that wait, or wait for their answer to be fetched.
 #[derive(Debug, Default)]
 pub struct Devices {
-    state: Mutex<State>,
+    state: Mutex<DeviceTable>,
     /// By device code.
     journal: Journal<Digest>,
 }
 
 #[derive(Debug)]
-struct State {
+struct DeviceTable {
     by_user_code: FairMap<Digest, Request>,
     by_device_code: HashMap<Digest, Digest>,
 }
 
-impl Default for State {
+impl Default for DeviceTable {
     fn default() -> Self {
         Self { by_user_code: FairMap::new(DEVICE_AGE_MAX, DEVICES_MAX), by_device_code: HashMap::new() }
     }
@@ -220,15 +220,15 @@ impl Default for State {
 #[derive(Debug)]
 struct Request {
     device: Digest,
-    asking: Asking,
+    asking: RequestingMachine,
     asked: Instant,
-    answer: Answer,
+    answer: PollAnswer,
     interval: Duration,
     polled: Option<Instant>,
 }
 
 #[derive(Clone, Debug)]
-enum Answer {
+enum PollAnswer {
     None,
     Yes(UserName),
     /// A poll is being told the yes: see [`Devices::settle`].
@@ -241,7 +241,7 @@ impl Devices {
     ///
     /// # Errors
     /// [`NoDevice`].
-    pub fn ask(&self, asking: Asking, now: Instant) -> Result<Codes, NoDevice> {
+    pub fn ask(&self, asking: RequestingMachine, now: Instant) -> Result<DeviceCodes, NoDevice> {
         let mut state = self.state.lock();
         let room = state.by_user_code.make_room(now);
         state.forget_all(room).for_each(|device| self.journal.removed(device));
@@ -255,28 +255,28 @@ impl Devices {
                 break user;
             }
         };
-        let (answer, interval, peer) = (Answer::None, POLL_INTERVAL, asking.peer);
+        let (answer, interval, peer) = (PollAnswer::None, POLL_INTERVAL, asking.peer);
         let request = Request { device: device.digest(), asking, asked: now, answer, interval, polled: None };
         state.by_device_code.insert(device.digest(), user.digest());
         state.by_user_code.insert(user.digest(), request, peer, now);
         self.journal.changed(device.digest());
-        Ok(Codes { device, user })
+        Ok(DeviceCodes { device, user })
     }
 
     /// Returns the machine behind a user code and the age of its request; `None` when the code is unknown, too old, or
     /// decided.
     #[must_use]
-    pub fn asking(&self, code: UserCode, now: Instant) -> Option<(Asking, Duration)> {
+    pub fn asking(&self, code: UserCode, now: Instant) -> Option<(RequestingMachine, Duration)> {
         let state = self.state.lock();
         let request = state.by_user_code.get(&code.digest(), now).filter(|request| request.waits(now))?;
         Some((request.asking.clone(), now.saturating_duration_since(request.asked)))
     }
 
     /// Takes a user's decision, once; `None` as with [`Devices::asking`].
-    pub fn decide(&self, code: UserCode, user: &UserName, is_yes: bool, now: Instant) -> Option<Asking> {
+    pub fn decide(&self, code: UserCode, user: &UserName, is_yes: bool, now: Instant) -> Option<RequestingMachine> {
         let mut state = self.state.lock();
         let request = state.by_user_code.get_mut(&code.digest(), now).filter(|request| request.waits(now))?;
-        request.answer = if is_yes { Answer::Yes(user.clone()) } else { Answer::No };
+        request.answer = if is_yes { PollAnswer::Yes(user.clone()) } else { PollAnswer::No };
         self.journal.changed(request.device);
         Some(request.asking.clone())
     }
@@ -298,13 +298,13 @@ impl Devices {
         }
         let (answer, asking) = (request.answer.clone(), request.asking.clone());
         match answer {
-            Answer::None | Answer::Told(_) => Polled::Pending,
-            Answer::No => {
+            PollAnswer::None | PollAnswer::Told(_) => Polled::Pending,
+            PollAnswer::No => {
                 self.forget(&mut state, &user_code);
                 Polled::Denied
             }
-            Answer::Yes(user) => {
-                request.answer = Answer::Told(user.clone());
+            PollAnswer::Yes(user) => {
+                request.answer = PollAnswer::Told(user.clone());
                 Polled::Approved { user, asking }
             }
         }
@@ -316,13 +316,13 @@ impl Devices {
         let Some(user_code) = state.by_device_code.get(device).copied() else { return };
         let Some(request) = state.by_user_code.get_mut(&user_code, now) else { return };
         match &request.answer {
-            Answer::Told(_) if is_followed => self.forget(&mut state, &user_code),
-            Answer::Told(user) => request.answer = Answer::Yes(user.clone()),
-            Answer::None | Answer::Yes(_) | Answer::No => {}
+            PollAnswer::Told(_) if is_followed => self.forget(&mut state, &user_code),
+            PollAnswer::Told(user) => request.answer = PollAnswer::Yes(user.clone()),
+            PollAnswer::None | PollAnswer::Yes(_) | PollAnswer::No => {}
         }
     }
 
-    fn forget(&self, state: &mut State, code: &Digest) {
+    fn forget(&self, state: &mut DeviceTable, code: &Digest) {
         if let Some(request) = state.by_user_code.remove(code) {
             state.by_device_code.remove(&request.device);
             self.journal.removed(request.device);
@@ -332,11 +332,11 @@ impl Devices {
 
 impl Request {
     fn waits(&self, now: Instant) -> bool {
-        matches!(self.answer, Answer::None) && now.saturating_duration_since(self.asked) < DEVICE_AGE_MAX
+        matches!(self.answer, PollAnswer::None) && now.saturating_duration_since(self.asked) < DEVICE_AGE_MAX
     }
 }
 
-impl State {
+impl DeviceTable {
     /// Forgets requests that were removed, and returns the digests of their device codes.
     fn forget_all(&mut self, gone: Vec<(Digest, Request)>) -> impl Iterator<Item = Digest> + '_ {
         gone.into_iter().map(|(_, request)| {

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 /// A map with one lifetime for all entries and a bound on their number. When full, the oldest makes room.
 #[derive(Debug)]
 pub struct Expiring<K, V> {
-    entries: HashMap<K, Entry<V>>,
+    entries: HashMap<K, ExpiringEntry<V>>,
     /// Every entry's key, oldest first. May hold births whose entry is gone or was born again.
     order: VecDeque<Birth<K>>,
     births: u64,
@@ -18,7 +18,7 @@ pub struct Expiring<K, V> {
 }
 
 #[derive(Debug)]
-struct Entry<V> {
+struct ExpiringEntry<V> {
     /// Number of this entry's birth in `order`; an instant alone would be ambiguous, because several births can share
     /// one.
     number: u64,
@@ -48,7 +48,7 @@ impl<K: Clone + Eq + Hash, V> Expiring<K, V> {
 
     /// Returns the values that have not expired, in no order.
     pub fn values(&self, now: Instant) -> impl Iterator<Item = &V> {
-        let is_alive = move |entry: &&Entry<V>| now.saturating_duration_since(entry.born) < self.lifetime;
+        let is_alive = move |entry: &&ExpiringEntry<V>| now.saturating_duration_since(entry.born) < self.lifetime;
         self.entries.values().filter(is_alive).map(|entry| &entry.value)
     }
 
@@ -67,7 +67,7 @@ impl<K: Clone + Eq + Hash, V> Expiring<K, V> {
         }
         self.births = self.births.wrapping_add(1);
         self.order.push_back(Birth { number: self.births, born: now, key: key.clone() });
-        self.entries.insert(key, Entry { number: self.births, born: now, value });
+        self.entries.insert(key, ExpiringEntry { number: self.births, born: now, value });
     }
 
     /// Takes an entry out; `None` if it is not there or has expired.

@@ -40,7 +40,7 @@ fn block(peer: IpAddr) -> IpAddr {
 /// Invariants: `order`, `blocks` and `networks` agree on every entry, and mention no other.
 #[derive(Debug)]
 pub(crate) struct FairMap<K, V> {
-    entries: HashMap<K, Entry<V>>,
+    entries: HashMap<K, FairEntry<V>>,
     /// Every entry's key by its number: the oldest first.
     order: BTreeMap<u64, K>,
     blocks: HashMap<IpAddr, BTreeSet<u64>>,
@@ -51,7 +51,7 @@ pub(crate) struct FairMap<K, V> {
 }
 
 #[derive(Debug)]
-struct Entry<V> {
+struct FairEntry<V> {
     number: u64,
     born: Instant,
     peer: IpAddr,
@@ -138,12 +138,12 @@ impl<K: Clone + Eq + Hash, V> FairMap<K, V> {
         self.order.insert(number, key.clone());
         self.blocks.entry(block(peer)).or_default().insert(number);
         *self.networks.entry(network(peer)).or_default() += 1;
-        self.entries.insert(key, Entry { number, born: now, peer, value });
+        self.entries.insert(key, FairEntry { number, born: now, peer, value });
     }
 
     /// Takes an entry out, expired or not.
     pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
-        let Entry { number, peer, value, .. } = self.entries.remove(key)?;
+        let FairEntry { number, peer, value, .. } = self.entries.remove(key)?;
         self.order.remove(&number);
         if let Some(numbers) = self.blocks.get_mut(&block(peer)) {
             numbers.remove(&number);

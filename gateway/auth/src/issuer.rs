@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use serde_json::Value;
 
-use crate::jwt::{Algorithm, Claims, Expect, KeySet, Moment, Refused, TokenUse};
+use crate::jwt::{Algorithm, Claims, Expect, KeySet, Moment, TokenRefused, TokenUse};
 use crate::oidc::metadata::Metadata;
 use gateway_net::fetch::{Credentials, Fetch};
 use gateway_types::Endpoint;
@@ -71,7 +71,7 @@ impl Issuer {
         audience: &str,
         token_use: TokenUse,
         now: Moment,
-    ) -> Result<Claims, Refused> {
+    ) -> Result<Claims, TokenRefused> {
         let expect = Expect { issuer: self.url.as_str(), audience, algorithms: Algorithm::DEFAULT, token_use };
         self.keys.verify(token, &expect, now).await
     }

@@ -19,13 +19,13 @@ const WRITTEN_TIME_MAX: Duration = Duration::from_secs(2);
 /// Keys of a table whose current value the store does not have yet.
 #[derive(Debug)]
 pub struct Journal<K> {
-    books: Mutex<Books<K>>,
+    books: Mutex<JournalBooks<K>>,
     changed: Notify,
-    progress: watch::Sender<Progress>,
+    progress: watch::Sender<JournalProgress>,
 }
 
 #[derive(Debug)]
-struct Books<K> {
+struct JournalBooks<K> {
     dirty: HashSet<K>,
     /// The batch that the writer has.
     under_way: Vec<Noted<K>>,
@@ -38,7 +38,7 @@ struct Books<K> {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Progress {
+struct JournalProgress {
     through: u64,
     /// There is a writer, and its last batch went well.
     is_writing: bool,
@@ -55,9 +55,18 @@ pub struct Noted<K> {
 
 impl<K> Default for Journal<K> {
     fn default() -> Self {
-        let books =
-            Books { dirty: HashSet::new(), under_way: Vec::new(), stored: HashSet::new(), changes: 0, covered: 0 };
-        Self { books: Mutex::new(books), changed: Notify::new(), progress: watch::Sender::new(Progress::default()) }
+        let books = JournalBooks {
+            dirty: HashSet::new(),
+            under_way: Vec::new(),
+            stored: HashSet::new(),
+            changes: 0,
+            covered: 0,
+        };
+        Self {
+            books: Mutex::new(books),
+            changed: Notify::new(),
+            progress: watch::Sender::new(JournalProgress::default()),
+        }
     }
 }
 
@@ -160,7 +169,7 @@ impl<K: Copy + Eq + Hash> Journal<K> {
     }
 }
 
-impl<K> Books<K> {
+impl<K> JournalBooks<K> {
     fn has_more(&self) -> bool {
         !self.dirty.is_empty() || !self.under_way.is_empty()
     }

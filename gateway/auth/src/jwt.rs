@@ -18,7 +18,7 @@ use gateway_types::UnixSeconds;
 
 pub use algorithm::Algorithm;
 pub use claims::Claims;
-pub use keys::{BadKeys, KEYS_MAX, Keys};
+pub use keys::{BadKeys, IssuerKeys, KEYS_MAX};
 pub use set::{COOL_DOWN, KEYS_AGE_MAX, KeySet, LOAD_TIME_MAX, Moment, RETRY_AFTER};
 
 /// Longest token, in bytes.
@@ -55,7 +55,7 @@ pub struct Expect<'a> {
 
 /// Reason why a token is refused. Repeats nothing of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum Refused {
+pub enum TokenRefused {
     /// Longer than [`TOKEN_BYTES_MAX`].
     #[error("the token is longer than {TOKEN_BYTES_MAX} bytes")]
     TooLong,
@@ -106,7 +106,7 @@ pub enum Refused {
     Claim(&'static str),
 }
 
-impl Refused {
+impl TokenRefused {
     /// Returns the stable code for programs, logs and audit records.
     #[must_use]
     pub fn code(self) -> &'static str {
@@ -125,7 +125,7 @@ impl Refused {
 
 /// A token taken apart; nothing of it is verified yet.
 #[derive(Debug)]
-struct Parts<'t> {
+struct TokenParts<'t> {
     algorithm: Algorithm,
     key_id: Option<String>,
     /// Header and claims as they were signed.
@@ -139,48 +139,48 @@ struct Parts<'t> {
 /// # Errors
 ///
 /// [`Refused`] says what is wrong; [`Refused::UnknownKey`] may only mean that newer keys have to be fetched.
-pub fn verify(token: &str, expect: &Expect<'_>, keys: &Keys, now: UnixSeconds) -> Result<Claims, Refused> {
-    let parts = Parts::of(token, expect.algorithms)?;
-    let key = keys.find(parts.algorithm, parts.key_id.as_deref()).ok_or(Refused::UnknownKey)?;
+pub fn verify(token: &str, expect: &Expect<'_>, keys: &IssuerKeys, now: UnixSeconds) -> Result<Claims, TokenRefused> {
+    let parts = TokenParts::of(token, expect.algorithms)?;
+    let key = keys.find(parts.algorithm, parts.key_id.as_deref()).ok_or(TokenRefused::UnknownKey)?;
     if !key.is_signature(parts.signed, parts.signature) {
-        return Err(Refused::Signature);
+        return Err(TokenRefused::Signature);
     }
     let claims = Claims::read(object(parts.claims)?)?;
     claims.check(expect, now)?;
     Ok(claims)
 }
 
-impl<'t> Parts<'t> {
-    fn of(token: &'t str, algorithms: &[Algorithm]) -> Result<Self, Refused> {
+impl<'t> TokenParts<'t> {
+    fn of(token: &'t str, algorithms: &[Algorithm]) -> Result<Self, TokenRefused> {
         if token.len() > TOKEN_BYTES_MAX {
-            return Err(Refused::TooLong);
+            return Err(TokenRefused::TooLong);
         }
-        let (signed, signature) = token.rsplit_once('.').ok_or(Refused::Malformed)?;
-        let (header, claims) = signed.split_once('.').ok_or(Refused::Malformed)?;
+        let (signed, signature) = token.rsplit_once('.').ok_or(TokenRefused::Malformed)?;
+        let (header, claims) = signed.split_once('.').ok_or(TokenRefused::Malformed)?;
         if claims.contains('.') {
-            return Err(Refused::Malformed);
+            return Err(TokenRefused::Malformed);
         }
         let header = object(header)?;
-        let named = header.get("alg").and_then(Value::as_str).ok_or(Refused::Malformed)?;
-        let algorithm = algorithms.iter().find(|known| known.as_str() == named).ok_or(Refused::Algorithm)?;
+        let named = header.get("alg").and_then(Value::as_str).ok_or(TokenRefused::Malformed)?;
+        let algorithm = algorithms.iter().find(|known| known.as_str() == named).ok_or(TokenRefused::Algorithm)?;
         if header.contains_key("crit") {
-            return Err(Refused::Critical);
+            return Err(TokenRefused::Critical);
         }
         let key_id = match header.get("kid") {
             None => None,
             Some(Value::String(text)) => Some(text.clone()),
-            Some(_) => return Err(Refused::Malformed),
+            Some(_) => return Err(TokenRefused::Malformed),
         };
         Ok(Self { algorithm: *algorithm, key_id, signed, claims, signature })
     }
 }
 
 /// Reads one part of a token as a JSON object.
-fn object(part: &str) -> Result<Map<String, Value>, Refused> {
-    let bytes = URL_SAFE_NO_PAD.decode(part).map_err(|_| Refused::Malformed)?;
+fn object(part: &str) -> Result<Map<String, Value>, TokenRefused> {
+    let bytes = URL_SAFE_NO_PAD.decode(part).map_err(|_| TokenRefused::Malformed)?;
     match serde_json::from_slice(&bytes) {
         Ok(Value::Object(object)) => Ok(object),
-        Ok(_) | Err(_) => Err(Refused::Malformed),
+        Ok(_) | Err(_) => Err(TokenRefused::Malformed),
     }
 }
 

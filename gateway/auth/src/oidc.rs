@@ -39,7 +39,7 @@ pub const HINT_BYTES_MAX: usize = 4096;
 
 /// This gateway's registration with the provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Client {
+pub struct ClientRegistration {
     /// `client_id`: this gateway's name at the provider.
     pub id: String,
     /// `scope`: the requested scopes.

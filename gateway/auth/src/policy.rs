@@ -41,7 +41,7 @@ pub enum Purpose {
 /// Source of a request, as stated by the browser (Fetch Metadata, `Origin`). Programs can claim anything, but they have
 /// no cookies of a victim to misuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum RequestSource {
     /// A page of the very same origin.
     SameOrigin,
     /// A page on another port of the same workspace.
@@ -60,7 +60,7 @@ pub struct RequestShape {
     /// Purpose of the request.
     pub purpose: Purpose,
     /// Source of the request.
-    pub source: Source,
+    pub source: RequestSource,
 }
 
 impl RequestShape {
@@ -70,9 +70,9 @@ impl RequestShape {
     #[must_use]
     pub fn cookie_counts(self) -> bool {
         match (self.source, self.purpose) {
-            (Source::SameOrigin | Source::SameWorkspace | Source::UserInitiated, _) => true,
-            (Source::Foreign, purpose) => purpose == Purpose::PageVisit,
-            (Source::Unstated, purpose) => purpose != Purpose::Change,
+            (RequestSource::SameOrigin | RequestSource::SameWorkspace | RequestSource::UserInitiated, _) => true,
+            (RequestSource::Foreign, purpose) => purpose == Purpose::PageVisit,
+            (RequestSource::Unstated, purpose) => purpose != Purpose::Change,
         }
     }
 
@@ -80,7 +80,7 @@ impl RequestShape {
     /// workspace, which may be third-party code or have a hole, is as foreign there as any other page.
     #[must_use]
     pub fn cookie_counts_at(self, port: Port) -> bool {
-        let is_own = self.source == Source::SameOrigin || self.purpose != Purpose::Change || !port.is_terminal();
+        let is_own = self.source == RequestSource::SameOrigin || self.purpose != Purpose::Change || !port.is_terminal();
         self.cookie_counts() && is_own
     }
 }
@@ -198,7 +198,7 @@ pub fn decide(principal: Option<&Principal>, target: &Target<'_>, shape: Request
 
 /// Reason why a principal may know of a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum Visibility {
     /// The principal owns it.
     Owner,
     /// A port of it is shared with the principal, or with a group of theirs.
@@ -208,13 +208,13 @@ pub enum Seen {
 /// Decides whether `principal` may know that there is this workspace: the owner, and users with a share by name or
 /// group. Shares that are public or open to all users do not count, as in [`decide`].
 #[must_use]
-pub fn sees(principal: &Principal, record: &Exposure<'_>, now: UnixSeconds) -> Option<Seen> {
+pub fn sees(principal: &Principal, record: &Exposure<'_>, now: UnixSeconds) -> Option<Visibility> {
     if *record.owner == principal.user {
-        return Some(Seen::Owner);
+        return Some(Visibility::Owner);
     }
     let personal =
         |share: &&Share| share.is_live(now) && share.audience.is_personal() && admits(&share.audience, Some(principal));
-    record.shares.iter().find(personal).map(|_| Seen::Shared)
+    record.shares.iter().find(personal).map(|_| Visibility::Shared)
 }
 
 /// Decides whether a request of this `shape` may show `principal` that this workspace exists, and what it has for them.
@@ -227,7 +227,7 @@ pub fn may_see(
     record: Option<&Exposure<'_>>,
     shape: RequestShape,
     now: UnixSeconds,
-) -> Result<Seen, Decision> {
+) -> Result<Visibility, Decision> {
     let proven = principal.filter(|principal| match principal.via {
         Via::ApiToken => true,
         Via::Browser => shape.cookie_counts(),

@@ -10,11 +10,11 @@ use gateway_types::{Port, WorkspaceName};
 /// The public ports of all workspaces, as far as this process knows.
 #[derive(Debug, Default)]
 pub struct PublicPorts {
-    known: RwLock<Known>,
+    known: RwLock<KnownPorts>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownPorts {
     open: HashSet<(WorkspaceName, Port)>,
     /// Counts the changes of single workspaces.
     changes: u64,
@@ -22,7 +22,7 @@ struct Known {
 
 /// State at the time of a query to the store: an answer overtaken by a change must not undo it.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked(u64);
+pub struct QueryStart(u64);
 
 impl PublicPorts {
     /// Returns whether a port is public.
@@ -34,12 +34,12 @@ impl PublicPorts {
 
     /// Marks the begin of a query to the store for all public ports.
     #[must_use]
-    pub fn ask(&self) -> Asked {
-        Asked(self.known.read().changes)
+    pub fn ask(&self) -> QueryStart {
+        QueryStart(self.known.read().changes)
     }
 
     /// Adopts the store's answer, unless a workspace was changed since the query: the next answer has both.
-    pub fn replace(&self, asked: Asked, open: Vec<(WorkspaceName, Port)>) {
+    pub fn replace(&self, asked: QueryStart, open: Vec<(WorkspaceName, Port)>) {
         let mut known = self.known.write();
         if known.changes == asked.0 {
             known.open = open.into_iter().collect();

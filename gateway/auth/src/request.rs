@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::browser::{BrowserSessions, SessionName};
 use crate::cache::{Cache, Unavailable};
-use crate::cookie::{self, CookieNames, Found};
+use crate::cookie::{self, CookieLookup, CookieNames};
 use gateway_net::availability::Availability;
 use gateway_types::opaque::Digest;
 use gateway_types::principal::{Principal, Via};
@@ -46,9 +46,9 @@ impl Offered {
         };
         match tokens {
             (None, _) => match cookie::find(headers, names.session) {
-                Found::Nothing => Self::Nothing,
-                Found::One(id) => Self::Session(id.digest()),
-                Found::Unusable => Self::Refused,
+                CookieLookup::Nothing => Self::Nothing,
+                CookieLookup::One(id) => Self::Session(id.digest()),
+                CookieLookup::Unusable => Self::Refused,
             },
             (Some(value), None) => user_token(value).map_or(Self::Refused, Self::Token),
             (Some(_), Some(_)) => Self::Refused,
@@ -93,7 +93,7 @@ fn bearer(value: &HeaderValue) -> Option<&[u8]> {
 
 /// The host at which a credential was offered. A session is valid at one host only.
 #[derive(Clone, Copy, Debug)]
-pub enum At<'a> {
+pub enum OfferedAt<'a> {
     /// The public host.
     Public,
     /// A workspace host in its one spelling: lower case, without the listener's port.
@@ -142,7 +142,7 @@ impl Identities {
     pub async fn principal<L, F, E>(
         &self,
         offered: &Offered,
-        at: At<'_>,
+        at: OfferedAt<'_>,
         (now, wall): (Instant, UnixSeconds),
         load: L,
     ) -> Result<Option<Principal>, Unavailable>
@@ -155,8 +155,8 @@ impl Identities {
             Offered::Nothing | Offered::Refused => Ok(None),
             Offered::Session(id) => {
                 let user = match at {
-                    At::Public => self.sessions.public(id, now),
-                    At::Workspace(host) => self.sessions.host(id, host, now),
+                    OfferedAt::Public => self.sessions.public(id, now),
+                    OfferedAt::Workspace(host) => self.sessions.host(id, host, now),
                 };
                 Ok(user.map(|user| Principal { user, via: Via::Browser, groups: Arc::default() }))
             }

@@ -3,7 +3,7 @@
 use http::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue, ORIGIN, REFERER, UPGRADE};
 use http::{Method, Uri};
 
-use crate::policy::{Purpose, RequestShape, Source};
+use crate::policy::{Purpose, RequestShape, RequestSource};
 use crate::request::Offered;
 use crate::site::Site;
 use gateway_types::WorkspaceName;
@@ -83,45 +83,45 @@ pub fn accepts_html(headers: &HeaderMap) -> bool {
     headers.get_all(ACCEPT).iter().any(html)
 }
 
-fn source(headers: &HeaderMap, here: Here<'_>) -> Source {
+fn source(headers: &HeaderMap, here: Here<'_>) -> RequestSource {
     let Some(site) = only(headers, &SEC_FETCH_SITE) else {
         return match only(headers, &ORIGIN) {
             Some(origin) => related(origin, here),
-            None => Source::Unstated,
+            None => RequestSource::Unstated,
         };
     };
     match site {
-        "same-origin" => Source::SameOrigin,
-        "none" => Source::UserInitiated,
+        "same-origin" => RequestSource::SameOrigin,
+        "none" => RequestSource::UserInitiated,
         // Another port of the same workspace is another site or the same, by the zone. Without `Origin` (a picture, a
         // script) the referrer tells; a page can withhold it but not forge it.
         _ => match only(headers, &ORIGIN) {
             Some(origin) => neighbour(origin, here),
-            None => {
-                only(headers, &REFERER).and_then(origin_of).map_or(Source::Foreign, |origin| neighbour(&origin, here))
-            }
+            None => only(headers, &REFERER)
+                .and_then(origin_of)
+                .map_or(RequestSource::Foreign, |origin| neighbour(&origin, here)),
         },
     }
 }
 
 /// Compares an origin with the request's own.
-fn related(origin: &str, here: Here<'_>) -> Source {
+fn related(origin: &str, here: Here<'_>) -> RequestSource {
     match here.site.authority_of_origin(origin) {
-        Some(authority) if authority.eq_ignore_ascii_case(here.authority) => Source::SameOrigin,
+        Some(authority) if authority.eq_ignore_ascii_case(here.authority) => RequestSource::SameOrigin,
         Some(_) | None => neighbour(origin, here),
     }
 }
 
 /// Classifies an origin as another port of the same workspace (same scheme, same listener, same workspace) or as
 /// foreign.
-fn neighbour(origin: &str, here: Here<'_>) -> Source {
+fn neighbour(origin: &str, here: Here<'_>) -> RequestSource {
     let same = here.site.authority_of_origin(origin).is_some_and(|authority| {
         let (host, port) = split_port(authority);
         let (_, own_port) = split_port(here.authority);
         let workspace = (here.workspace_of)(host);
         port == own_port && workspace.is_some() && workspace.as_ref() == here.workspace
     });
-    if same { Source::SameWorkspace } else { Source::Foreign }
+    if same { RequestSource::SameWorkspace } else { RequestSource::Foreign }
 }
 
 fn split_port(authority: &str) -> (&str, Option<&str>) {

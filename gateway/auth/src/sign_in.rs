@@ -33,7 +33,7 @@ use http::{Method, Response, StatusCode, Uri, request};
 use tokio::time::Instant;
 
 use crate::browser::{BrowserSessions, session_name};
-use crate::cookie::{self, Found};
+use crate::cookie::{self, CookieLookup};
 use crate::oidc;
 use crate::oidc::pending::Destination;
 use crate::shape;
@@ -42,9 +42,9 @@ use crate::sign_in::dev::DevSignIn;
 use crate::sign_in::event::SignInEvent;
 use crate::sign_in::link::SignInLink;
 pub use crate::sign_in::page::{OPENER_POLICY, OPENER_POLICY_OWN};
-use crate::sign_in::page::{Page, redirect};
+use crate::sign_in::page::{SignInPage, redirect};
 use crate::sign_in::path::ReturnPath;
-use crate::sign_in::provider::{AtProvider, Step};
+use crate::sign_in::provider::{AtProvider, SignInStep};
 use crate::sign_in::transfer::{Transfer, Transfers};
 use crate::site::Site;
 use gateway_types::UserName;
@@ -73,7 +73,7 @@ pub type Announce = Box<dyn Fn(&SignInLink) + Send + Sync>;
 
 /// Parts of a request that these pages use.
 #[derive(Clone, Copy)]
-pub struct Visit<'a> {
+pub struct PageVisit<'a> {
     /// The method.
     pub method: &'a Method,
     /// The target.
@@ -84,7 +84,7 @@ pub struct Visit<'a> {
     pub peer: IpAddr,
 }
 
-impl<'a> Visit<'a> {
+impl<'a> PageVisit<'a> {
     /// Takes the relevant parts of a request from `peer`.
     #[must_use]
     pub fn new(parts: &'a request::Parts, peer: IpAddr) -> Self {
@@ -93,7 +93,7 @@ impl<'a> Visit<'a> {
 }
 
 #[cfg(test)]
-impl<'a, B> From<&'a http::Request<B>> for Visit<'a> {
+impl<'a, B> From<&'a http::Request<B>> for PageVisit<'a> {
     fn from(request: &'a http::Request<B>) -> Self {
         let peer = std::net::Ipv4Addr::LOCALHOST.into();
         Self { method: request.method(), uri: request.uri(), headers: request.headers(), peer }
@@ -113,12 +113,12 @@ pub struct SignIn {
     sessions: Arc<BrowserSessions>,
     begun: BegunSignIns,
     transfers: Transfers,
-    way: Way,
+    way: SignInMethod,
     is_workspace_host: IsWorkspaceHost,
 }
 
 /// Way in which users authenticate.
-enum Way {
+enum SignInMethod {
     /// With the link that the gateway prints.
     Dev { dev: DevSignIn, announce: Announce },
     /// At an identity provider.
@@ -141,7 +141,7 @@ impl SignIn {
         is_workspace_host: IsWorkspaceHost,
         announce: Announce,
     ) -> Self {
-        let way = Way::Dev { dev: DevSignIn::new(user), announce };
+        let way = SignInMethod::Dev { dev: DevSignIn::new(user), announce };
         Self::with(site, sessions, way, is_workspace_host)
     }
 
@@ -150,14 +150,14 @@ impl SignIn {
     pub fn with_provider(
         site: Site,
         sessions: Arc<BrowserSessions>,
-        client: oidc::Client,
+        client: oidc::ClientRegistration,
         is_workspace_host: IsWorkspaceHost,
     ) -> Self {
-        let way = Way::Provider(Box::new(AtProvider::new(client)));
+        let way = SignInMethod::Provider(Box::new(AtProvider::new(client)));
         Self::with(site, sessions, way, is_workspace_host)
     }
 
-    fn with(site: Site, sessions: Arc<BrowserSessions>, way: Way, is_workspace_host: IsWorkspaceHost) -> Self {
+    fn with(site: Site, sessions: Arc<BrowserSessions>, way: SignInMethod, is_workspace_host: IsWorkspaceHost) -> Self {
         let (begun, transfers) = (BegunSignIns::default(), Transfers::default());
         Self { site, sessions, begun, transfers, way, is_workspace_host }
     }
@@ -170,8 +170,8 @@ impl SignIn {
     /// [`NoRandomness`].
     pub fn issue_link(&self, now: Instant) -> Result<Option<SignInLink>, NoRandomness> {
         let dev = match &self.way {
-            Way::Dev { dev, .. } => dev,
-            Way::Provider(_) => return Ok(None),
+            SignInMethod::Dev { dev, .. } => dev,
+            SignInMethod::Provider(_) => return Ok(None),
         };
         let code = Opaque::random()?;
         dev.issue(&code, now);
@@ -180,19 +180,19 @@ impl SignIn {
 
     /// Answers the sign-in pages of the public host, or returns the step needed first; `None` for any other path.
     #[must_use]
-    pub fn answer_public(&self, visit: Visit<'_>, now: Instant) -> Option<Step> {
+    pub fn answer_public(&self, visit: PageVisit<'_>, now: Instant) -> Option<SignInStep> {
         let answer = match visit.uri.path() {
             SIGN_IN_PATH => self.sign_in(visit, now),
             AUTHORIZE_PATH => self.authorize(visit, now),
             SIGN_OUT_PATH => self.sign_out(visit, now),
             oidc::CALLBACK_PATH => self.take_back(visit, now)?,
             oidc::SIGNED_OUT_PATH => Err(match self.public_session(visit.headers, now) {
-                Some(_) => Page::StillSignedIn,
-                None => Page::SignedOut,
+                Some(_) => SignInPage::StillSignedIn,
+                None => SignInPage::SignedOut,
             }),
             _ => return None,
         };
-        Some(answer.unwrap_or_else(|page| Step::Answer(page.response(visit.headers))))
+        Some(answer.unwrap_or_else(|page| SignInStep::Answer(page.response(visit.headers))))
     }
 
     /// Waits until the store has the changes of all sign-ins and sign-outs so far, or is known to be away: a browser
@@ -206,7 +206,7 @@ impl SignIn {
     /// Answers the one sign-in page of a workspace host; `None` for any other path, which is `no_such_host` if it is
     /// [reserved](path::is_reserved). `host` has its one spelling: lower case, without the listener's port.
     #[must_use]
-    pub fn answer_workspace(&self, visit: Visit<'_>, host: &str, now: Instant) -> Option<Response<Bytes>> {
+    pub fn answer_workspace(&self, visit: PageVisit<'_>, host: &str, now: Instant) -> Option<Response<Bytes>> {
         if visit.uri.path() != CALLBACK_PATH {
             return None;
         }
@@ -217,17 +217,17 @@ impl SignIn {
     ///
     /// [`Decision::SignIn`]: crate::policy::Decision::SignIn
     #[must_use]
-    pub fn begin(&self, visit: Visit<'_>, host: &str, now: Instant) -> Response<Bytes> {
+    pub fn begin(&self, visit: PageVisit<'_>, host: &str, now: Instant) -> Response<Bytes> {
         self.to_authorize(visit, host, now).unwrap_or_else(|page| page.response(visit.headers))
     }
 
-    fn to_authorize(&self, visit: Visit<'_>, host: &str, now: Instant) -> Result<Response<Bytes>, Page> {
+    fn to_authorize(&self, visit: PageVisit<'_>, host: &str, now: Instant) -> Result<Response<Bytes>, SignInPage> {
         let names = self.site.cookies();
         // Several tabs may begin at once: they share a nonce, or each would spoil the others'. A nonce that this
         // gateway did not issue is replaced.
         let pre = match cookie::find(visit.headers, names.pre) {
-            Found::One(pre) if self.begun.again(&pre.digest(), host, visit.peer, now) => pre,
-            Found::One(_) | Found::Nothing | Found::Unusable => {
+            CookieLookup::One(pre) if self.begun.again(&pre.digest(), host, visit.peer, now) => pre,
+            CookieLookup::One(_) | CookieLookup::Nothing | CookieLookup::Unusable => {
                 let pre = Opaque::random()?;
                 self.begun.first(&pre.digest(), host, visit.peer, now);
                 pre
@@ -240,48 +240,50 @@ impl SignIn {
 
     /// Vouches for a signed-in browser towards one workspace host. Access to the workspace is not checked here: the
     /// policy decides that on every request, and a check here would reveal which workspaces exist.
-    fn authorize(&self, visit: Visit<'_>, now: Instant) -> Result<Step, Page> {
+    fn authorize(&self, visit: PageVisit<'_>, now: Instant) -> Result<SignInStep, SignInPage> {
         require_visit(visit)?;
-        let host = parameter(visit.uri, "host").filter(|host| self.is_ours(host)).ok_or(Page::BadRequest)?;
-        let pre = parameter(visit.uri, "pre").and_then(|text| Digest::parse(&text)).ok_or(Page::BadRequest)?;
+        let host = parameter(visit.uri, "host").filter(|host| self.is_ours(host)).ok_or(SignInPage::BadRequest)?;
+        let pre = parameter(visit.uri, "pre").and_then(|text| Digest::parse(&text)).ok_or(SignInPage::BadRequest)?;
         let return_to = ReturnPath::parse_or_root(&parameter(visit.uri, "return").unwrap_or_default());
         // Begun too long ago, or not by a redirect of this gateway: the workspace host begins anew, with a nonce for
         // the browser that comes there.
         let anew = || redirect(StatusCode::SEE_OTHER, &self.site.workspace(&host, return_to.as_str()), None);
         if !self.begun.is_open(&pre, &host, now) {
-            return anew().map(Step::Answer);
+            return anew().map(SignInStep::Answer);
         }
         let Some(parent) = self.public_session(visit.headers, now) else {
             return match &self.way {
-                Way::Dev { .. } => self.offer_link(now).and(Err(Page::SignInNeeded)),
-                Way::Provider(_) => Ok(Step::ToProvider(Destination::Authorize { host: host.into(), pre, return_to })),
+                SignInMethod::Dev { .. } => self.offer_link(now).and(Err(SignInPage::SignInNeeded)),
+                SignInMethod::Provider(_) => {
+                    Ok(SignInStep::ToProvider(Destination::Authorize { host: host.into(), pre, return_to }))
+                }
             };
         };
         if !self.begun.take(&pre, &host, now) {
-            return anew().map(Step::Answer);
+            return anew().map(SignInStep::Answer);
         }
         let code = Opaque::random()?;
         let location = self.site.workspace(&host, &format!("{CALLBACK_PATH}?code={}", code.reveal()));
         self.transfers.issue(&code, Transfer { host: host.into(), pre, parent, return_to }, now);
-        redirect(StatusCode::SEE_OTHER, &location, None).map(Step::Answer)
+        redirect(StatusCode::SEE_OTHER, &location, None).map(SignInStep::Answer)
     }
 
-    fn callback(&self, visit: Visit<'_>, host: &str, now: Instant) -> Result<Response<Bytes>, Page> {
+    fn callback(&self, visit: PageVisit<'_>, host: &str, now: Instant) -> Result<Response<Bytes>, SignInPage> {
         require_visit(visit)?;
         let names = self.site.cookies();
-        let code = parameter(visit.uri, "code").and_then(|text| Opaque::parse(&text)).ok_or(Page::BadRequest)?;
+        let code = parameter(visit.uri, "code").and_then(|text| Opaque::parse(&text)).ok_or(SignInPage::BadRequest)?;
         // Without its nonce a browser cannot have begun this. The code is spent all the same: a code that was shown
         // once may have been seen by others.
         let pre = match cookie::find(visit.headers, names.pre) {
-            Found::One(pre) => Some(pre.digest()),
-            Found::Nothing | Found::Unusable => None,
+            CookieLookup::One(pre) => Some(pre.digest()),
+            CookieLookup::Nothing | CookieLookup::Unusable => None,
         };
         let transfer = self.transfers.redeem(&code, host, pre.as_ref(), now).map_err(|refused| {
             tracing::debug!(%refused, "a sign-in was not finished");
-            Page::TransferFailed
+            SignInPage::TransferFailed
         })?;
         let id = Opaque::random()?;
-        self.sessions.open_host(&id, transfer.parent, host, visit.peer, now).map_err(|_| Page::TransferFailed)?;
+        self.sessions.open_host(&id, transfer.parent, host, visit.peer, now).map_err(|_| SignInPage::TransferFailed)?;
         // The nonce stays until it expires: another tab may be on its way here with it.
         let cookie = names.set(names.session, &id, None);
         let mut response = redirect(StatusCode::SEE_OTHER, transfer.return_to.as_str(), cookie)?;
@@ -291,10 +293,10 @@ impl SignIn {
 
     /// Answers a visit to a workspace host on its way to `onward`: signs the browser in first if necessary.
     #[must_use]
-    pub fn pass(&self, visit: Visit<'_>, host: &str, onward: &str, now: Instant) -> Response<Bytes> {
+    pub fn pass(&self, visit: PageVisit<'_>, host: &str, onward: &str, now: Instant) -> Response<Bytes> {
         let is_signed_in = match cookie::find(visit.headers, self.site.cookies().session) {
-            Found::One(id) => self.sessions.host(&id.digest(), host, now).is_some(),
-            Found::Nothing | Found::Unusable => false,
+            CookieLookup::One(id) => self.sessions.host(&id.digest(), host, now).is_some(),
+            CookieLookup::Nothing | CookieLookup::Unusable => false,
         };
         let passed = require_visit(visit).and_then(|()| {
             if is_signed_in {
@@ -320,21 +322,21 @@ impl SignIn {
 
     /// Redeems dev mode's link, or leads to the provider. Only on a visit: a prefetch or a link checker must not use a
     /// link up.
-    fn sign_in(&self, visit: Visit<'_>, now: Instant) -> Result<Step, Page> {
+    fn sign_in(&self, visit: PageVisit<'_>, now: Instant) -> Result<SignInStep, SignInPage> {
         require_visit(visit)?;
         let destination = self.after_sign_in(visit.uri);
         // A link opened again in the browser that it signed in just goes on, and does not use up a newer one.
         if self.public_session(visit.headers, now).is_some() {
-            return redirect(StatusCode::SEE_OTHER, &self.location(&destination), None).map(Step::Answer);
+            return redirect(StatusCode::SEE_OTHER, &self.location(&destination), None).map(SignInStep::Answer);
         }
         let dev = match &self.way {
-            Way::Dev { dev, .. } => dev,
-            Way::Provider(_) => return Ok(Step::ToProvider(destination)),
+            SignInMethod::Dev { dev, .. } => dev,
+            SignInMethod::Provider(_) => return Ok(SignInStep::ToProvider(destination)),
         };
         let code = parameter(visit.uri, "code").and_then(|text| Opaque::parse(&text));
         let Some(user) = code.and_then(|code| dev.redeem(&code, now)) else {
             self.offer_link(now)?;
-            return Err(Page::LinkNotGood);
+            return Err(SignInPage::LinkNotGood);
         };
         let id = Opaque::random()?;
         tracing::info!(%user, "signed in");
@@ -344,7 +346,7 @@ impl SignIn {
         let mut response = redirect(StatusCode::SEE_OTHER, &self.location(&destination), cookie)?;
         let session = session_name(&id.digest());
         response.extensions_mut().insert(SignInEvent::SignedIn { user, how: "dev_link", session });
-        Ok(Step::Answer(response))
+        Ok(SignInStep::Answer(response))
     }
 
     fn after_sign_in(&self, uri: &Uri) -> Destination {
@@ -374,20 +376,20 @@ impl SignIn {
     }
 
     /// Ends this browser's session, or with `?everywhere` all of the user's.
-    fn sign_out(&self, visit: Visit<'_>, now: Instant) -> Result<Step, Page> {
+    fn sign_out(&self, visit: PageVisit<'_>, now: Instant) -> Result<SignInStep, SignInPage> {
         if visit.method != Method::POST || !self.is_same_origin(visit.headers) {
-            return Err(Page::BadRequest);
+            return Err(SignInPage::BadRequest);
         }
         let names = self.site.cookies();
         let found = match cookie::find(visit.headers, names.session) {
             // An expired session speaks for no user, and so must not sign out the user's other browsers.
-            Found::One(id) => {
+            CookieLookup::One(id) => {
                 let id = id.digest();
                 self.sessions.public(&id, now).and_then(|_| Some((self.sessions.sign_out(&id)?, id)))
             }
-            Found::Nothing | Found::Unusable => None,
+            CookieLookup::Nothing | CookieLookup::Unusable => None,
         };
-        let Some(found) = found else { return Ok(Step::Answer(self.signed_out_page(visit))) };
+        let Some(found) = found else { return Ok(SignInStep::Answer(self.signed_out_page(visit))) };
         let (ended, own) = found;
         let everywhere = visit.uri.query() == Some("everywhere");
         let others = if everywhere { self.sessions.end_all(&ended.user) } else { Vec::new() };
@@ -395,11 +397,11 @@ impl SignIn {
         let sessions = std::iter::once(session_name(&own)).chain(others).collect();
         let event = SignInEvent::SignedOut { user: ended.user, sessions };
         Ok(match ended.provider {
-            Some(session) => Step::SignOutAtProvider(session, event),
+            Some(session) => SignInStep::SignOutAtProvider(session, event),
             None => {
                 let mut page = self.signed_out_page(visit);
                 page.extensions_mut().insert(event);
-                Step::Answer(page)
+                SignInStep::Answer(page)
             }
         })
     }
@@ -418,8 +420,8 @@ impl SignIn {
 
     /// Returns the page for a signed-out browser, and clears its session cookie.
     #[must_use]
-    pub fn signed_out_page(&self, visit: Visit<'_>) -> Response<Bytes> {
-        self.without_session(Page::SignedOut.response(visit.headers))
+    pub fn signed_out_page(&self, visit: PageVisit<'_>) -> Response<Bytes> {
+        self.without_session(SignInPage::SignedOut.response(visit.headers))
     }
 
     fn without_session(&self, mut response: Response<Bytes>) -> Response<Bytes> {
@@ -431,7 +433,7 @@ impl SignIn {
     }
 
     fn public_session(&self, headers: &HeaderMap, now: Instant) -> Option<Digest> {
-        let Found::One(id) = cookie::find(headers, self.site.cookies().session) else {
+        let CookieLookup::One(id) = cookie::find(headers, self.site.cookies().session) else {
             return None;
         };
         let id = id.digest();
@@ -440,18 +442,18 @@ impl SignIn {
 
     /// Returns the browser's nonce at the public host, for a sign-in with a provider. Several tabs may begin at once: they
     /// share one, or each would spoil the others'.
-    fn pre(&self, visit: Visit<'_>) -> Result<Opaque, NoRandomness> {
+    fn pre(&self, visit: PageVisit<'_>) -> Result<Opaque, NoRandomness> {
         match cookie::find(visit.headers, self.site.cookies().pre) {
-            Found::One(pre) => Ok(pre),
-            Found::Nothing | Found::Unusable => Opaque::random(),
+            CookieLookup::One(pre) => Ok(pre),
+            CookieLookup::Nothing | CookieLookup::Unusable => Opaque::random(),
         }
     }
 
     /// Prints a link for a visitor who needs one, as rarely as dev mode's rules say.
-    fn offer_link(&self, now: Instant) -> Result<(), Page> {
+    fn offer_link(&self, now: Instant) -> Result<(), SignInPage> {
         let (dev, announce) = match &self.way {
-            Way::Dev { dev, announce } => (dev, announce),
-            Way::Provider(_) => return Ok(()),
+            SignInMethod::Dev { dev, announce } => (dev, announce),
+            SignInMethod::Provider(_) => return Ok(()),
         };
         let fresh = Opaque::random()?;
         if dev.renew(&fresh, now) {
@@ -472,11 +474,11 @@ impl SignIn {
 
     /// Answers a visit without a session to a page of the public host that needs one.
     #[must_use]
-    pub fn ask(&self, visit: Visit<'_>, now: Instant) -> Response<Bytes> {
+    pub fn ask(&self, visit: PageVisit<'_>, now: Instant) -> Response<Bytes> {
         if let Some(response) = self.begin_public(visit) {
             return response;
         }
-        let page = require_visit(visit).and_then(|()| self.offer_link(now)).err().unwrap_or(Page::SignInNeeded);
+        let page = require_visit(visit).and_then(|()| self.offer_link(now)).err().unwrap_or(SignInPage::SignInNeeded);
         page.response(visit.headers)
     }
 
@@ -491,10 +493,10 @@ impl SignIn {
 }
 
 /// Lets only a browser tab, or a program that makes no claim at all, through: no prefetch, frame, script or `HEAD`.
-fn require_visit(visit: Visit<'_>) -> Result<(), Page> {
+fn require_visit(visit: PageVisit<'_>) -> Result<(), SignInPage> {
     let has_no_claim = !visit.headers.contains_key(SEC_FETCH_SITE) && !visit.headers.contains_key(ORIGIN);
     let may_pass = *visit.method == Method::GET && has_no_claim && !shape::is_prefetch(visit.headers);
-    if may_pass || shape::is_page_visit(visit.method, visit.headers) { Ok(()) } else { Err(Page::NotAVisit) }
+    if may_pass || shape::is_page_visit(visit.method, visit.headers) { Ok(()) } else { Err(SignInPage::NotAVisit) }
 }
 
 /// Returns a query parameter, decoded, if it is there exactly once.

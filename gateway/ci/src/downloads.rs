@@ -86,9 +86,9 @@ pub struct Download {
 struct Chunk(Box<[u8]>);
 
 /// A part that is being sent, perhaps by several downloads at a time.
-struct Sent(Arc<Chunk>);
+struct PartInUse(Arc<Chunk>);
 
-impl AsRef<[u8]> for Sent {
+impl AsRef<[u8]> for PartInUse {
     fn as_ref(&self) -> &[u8] {
         &self.0.0
     }
@@ -198,7 +198,7 @@ impl Reading {
             None => self.read().await?,
         };
         self.number += 1;
-        Ok(Some((Bytes::from_owner(Sent(chunk)), self)))
+        Ok(Some((Bytes::from_owner(PartInUse(chunk)), self)))
     }
 
     /// Reads the next part.

@@ -11,13 +11,13 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use self::books::Books;
-use super::plan::Pace;
+use self::books::VisitBooks;
+use super::plan::RunTimeouts;
 use super::settings::Systems;
 use gateway_agents::registry::Registry;
 use gateway_net::telemetry::Metrics;
 use gateway_store::{Store, StoreError};
-use gateway_workspaces::changes::{Change, Changes, Heard, Listener};
+use gateway_workspaces::changes::{ChangeNews, ChangeNotice, Changes, Listener};
 use gateway_workspaces::timers::Clock;
 
 mod books;
@@ -35,23 +35,23 @@ const VISITS_MAX: usize = 256;
 const PAGE: u32 = 500;
 
 /// Driver of the workspaces in CI systems.
-pub struct Driver {
+pub struct CiDriver {
     pub(super) registry: Arc<Registry>,
     pub(super) store: Store,
     pub(super) changes: Changes,
     pub(super) systems: Arc<Systems>,
     pub(super) metrics: Metrics,
     pub(super) clock: Clock,
-    pub(super) pace: Pace,
+    pub(super) pace: RunTimeouts,
 }
 
-impl fmt::Debug for Driver {
+impl fmt::Debug for CiDriver {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("CiDriver").finish_non_exhaustive()
     }
 }
 
-impl Driver {
+impl CiDriver {
     /// Creates the driver.
     #[must_use]
     pub fn new(
@@ -62,12 +62,12 @@ impl Driver {
         metrics: Metrics,
         clock: Clock,
     ) -> Arc<Self> {
-        Arc::new(Self { registry, store, changes, systems, metrics, clock, pace: Pace::DEFAULT })
+        Arc::new(Self { registry, store, changes, systems, metrics, clock, pace: RunTimeouts::DEFAULT })
     }
 
     /// Runs until `stop`, and then until all visits under way have ended.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
-        let (mut books, mut read_at) = (Books::default(), None);
+        let (mut books, mut read_at) = (VisitBooks::default(), None);
         let mut listener = self.changes.listen();
         let mut ticks = tokio::time::interval(LOOK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -77,8 +77,8 @@ impl Driver {
                 _ = ticks.tick() => self.look(&mut books, &mut read_at).await,
                 told = listen(&mut listener) => match told {
                     // Workspaces on clusters have drivers of their own.
-                    Some(Change { cluster: Some(_), .. }) => {}
-                    Some(Change { workspace, cluster: None }) => books.add(workspace, (self.clock)()),
+                    Some(ChangeNotice { cluster: Some(_), .. }) => {}
+                    Some(ChangeNotice { workspace, cluster: None }) => books.add(workspace, (self.clock)()),
                     None => read_at = None,
                 },
                 Some(completion) = books.runner.next() => {
@@ -96,7 +96,7 @@ impl Driver {
     }
 
     /// Finds changes that are not notified.
-    async fn look(&self, books: &mut Books, read_at: &mut Option<Instant>) {
+    async fn look(&self, books: &mut VisitBooks, read_at: &mut Option<Instant>) {
         books.add_changed(|name| self.is_up(name), (self.clock)());
         if read_at.is_some_and(|read_at| read_at.elapsed() < READ_INTERVAL) {
             return;
@@ -107,7 +107,7 @@ impl Driver {
         }
     }
 
-    async fn read(&self, books: &mut Books) -> Result<(), StoreError> {
+    async fn read(&self, books: &mut VisitBooks) -> Result<(), StoreError> {
         let (now, mut after) = ((self.clock)(), None);
         loop {
             let page = self.store.ci_revisions(after, PAGE).await?;
@@ -118,10 +118,10 @@ impl Driver {
     }
 }
 
-async fn listen(listener: &mut Listener) -> Option<Change> {
+async fn listen(listener: &mut Listener) -> Option<ChangeNotice> {
     match listener.next().await {
-        Heard::Change(change) => Some(change),
-        Heard::Missed => None,
+        ChangeNews::Change(change) => Some(change),
+        ChangeNews::Missed => None,
     }
 }
 

@@ -24,7 +24,7 @@ mod record;
 
 pub(super) use self::end::Ending;
 use self::end::{ending, lost};
-pub(super) use self::heard::{Heard, Leaving};
+pub(super) use self::heard::{Leaving, ObservedRun};
 pub(super) use self::orphan::{OrphanStep, orphaned};
 pub(super) use self::record::{
     asked, cancelling, ended, impossible, known, named, stopping, unmade_for_good, unsaved, up,
@@ -32,7 +32,7 @@ pub(super) use self::record::{
 
 /// Timeouts and intervals.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
+pub(super) struct RunTimeouts {
     /// Time from telling the agent to end until the job is checked. If it is not ending then, it is cancelled, because
     /// its agent cannot be told; a job that is ending saves its files, and is left alone for as long as that may take.
     pub(super) stop_grace: Duration,
@@ -61,7 +61,7 @@ pub(super) struct Pace {
     pub(super) healthy: Duration,
 }
 
-impl Pace {
+impl RunTimeouts {
     /// Values in production.
     pub(super) const DEFAULT: Self = Self {
         stop_grace: Duration::from_secs(120),
@@ -96,13 +96,13 @@ impl Pace {
 
 /// Inputs of a decision.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct View<'a> {
+pub(super) struct PlanInput<'a> {
     /// Desired state, and the last observed one.
     pub(super) life: &'a Lifecycle,
     /// The runs.
     pub(super) ci: &'a CiState,
     /// Observed state of the last run, after [`Heard::look`].
-    pub(super) heard: &'a Heard,
+    pub(super) heard: &'a ObservedRun,
     /// An agent of the workspace is connected.
     pub(super) is_up: bool,
     /// Schedule of a job.
@@ -110,7 +110,7 @@ pub(super) struct View<'a> {
     /// The wall clock.
     pub(super) now: UnixSeconds,
     /// Timeouts and intervals.
-    pub(super) pace: &'a Pace,
+    pub(super) pace: &'a RunTimeouts,
 }
 
 /// Next step, and the state to report before it is taken.
@@ -121,12 +121,12 @@ pub(super) struct Decision {
     /// Reason, for people.
     pub(super) reason: Option<String>,
     /// Next step.
-    pub(super) step: Step,
+    pub(super) step: RunStep,
 }
 
 /// Next step of a workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum RunStep {
     /// Store a new run. With `anew`, its owner asked again since the last one: earlier failures do not count.
     Begin {
         /// Failures are forgotten.
@@ -161,7 +161,7 @@ pub(super) enum Step {
 }
 
 /// Decides the next step.
-pub(super) fn decide(view: &View<'_>) -> Decision {
+pub(super) fn decide(view: &PlanInput<'_>) -> Decision {
     match view.ci.live() {
         None => idle(view),
         Some(run) if run.pipeline.is_none() => unmade(view, run),
@@ -170,21 +170,21 @@ pub(super) fn decide(view: &View<'_>) -> Decision {
 }
 
 /// Decides for a workspace without a run.
-fn idle(view: &View<'_>) -> Decision {
-    let View { life, ci, heard, now, .. } = *view;
+fn idle(view: &PlanInput<'_>) -> Decision {
+    let PlanInput { life, ci, heard, now, .. } = *view;
     let trouble = heard.trouble.as_ref().filter(|trouble| trouble.until > now);
     match life.desired {
         DesiredState::Terminated if life.actual == ActualState::Terminated => Decision {
             actual: ActualState::Terminated,
             reason: life.reason.as_deref().map(str::to_owned),
-            step: Step::Wait(None),
+            step: RunStep::Wait(None),
         },
         DesiredState::Terminated => {
-            let step = trouble.map_or(Step::Forget, |trouble| Step::Wait(Some(trouble.until)));
+            let step = trouble.map_or(RunStep::Forget, |trouble| RunStep::Wait(Some(trouble.until)));
             Decision { actual: ActualState::Terminating, reason: troubled(heard), step }
         }
         DesiredState::Stopped | DesiredState::RestartRequested => {
-            Decision { actual: ActualState::Stopped, reason: lost(ci), step: Step::Wait(None) }
+            Decision { actual: ActualState::Stopped, reason: lost(ci), step: RunStep::Wait(None) }
         }
         DesiredState::Running => {
             let anew = ci.run.as_ref().is_some_and(|run| life.generation > run.intent);
@@ -194,11 +194,11 @@ fn idle(view: &View<'_>) -> Decision {
                 Some(retry_at) => {
                     let failure = failure.unwrap_or("the last job ended");
                     let reason = format!("A new job is tried at {retry_at}: {failure}");
-                    Decision { actual: ActualState::Failed, reason: Some(reason), step: Step::Wait(Some(retry_at)) }
+                    Decision { actual: ActualState::Failed, reason: Some(reason), step: RunStep::Wait(Some(retry_at)) }
                 }
                 None => {
                     let reason = failure.map(|failure| format!("A new job begins: {failure}"));
-                    Decision { actual: ActualState::Starting, reason, step: Step::Begin { anew } }
+                    Decision { actual: ActualState::Starting, reason, step: RunStep::Begin { anew } }
                 }
             }
         }
@@ -206,19 +206,19 @@ fn idle(view: &View<'_>) -> Decision {
 }
 
 /// Decides for a run that is stored, and that the CI system has not confirmed.
-fn unmade(view: &View<'_>, run: &CiRun) -> Decision {
-    let View { life, heard, now, pace, .. } = *view;
+fn unmade(view: &PlanInput<'_>, run: &CiRun) -> Decision {
+    let PlanInput { life, heard, now, pace, .. } = *view;
     let settled = run.asked_at.map(|asked_at| asked_at.later(pace.settle));
     let free = [settled, heard.trouble.as_ref().map(|trouble| trouble.until)];
     let wait = free.into_iter().flatten().max().filter(|free| *free > now);
     let is_wanted = life.desired == DesiredState::Running && run.stop_at.is_none();
     let step = match (is_wanted, settled, wait) {
         // The run was never asked for, so there is nothing to end.
-        (false, None, _) => Step::End(Ending::Well),
-        (_, _, Some(free)) => Step::Wait(Some(free)),
-        (true, None, None) => Step::Create,
-        (true, Some(_), None) if heard.refused.is_none() => Step::Create,
-        (true | false, Some(_), None) => Step::Find,
+        (false, None, _) => RunStep::End(Ending::Well),
+        (_, _, Some(free)) => RunStep::Wait(Some(free)),
+        (true, None, None) => RunStep::Create,
+        (true, Some(_), None) if heard.refused.is_none() => RunStep::Create,
+        (true | false, Some(_), None) => RunStep::Find,
     };
     let asking = || match &heard.refused {
         Some(why) => format!("It is looked for the job that was asked for before, since none can be made now: {why}"),
@@ -229,10 +229,10 @@ fn unmade(view: &View<'_>, run: &CiRun) -> Decision {
 }
 
 /// Decides for a run that the CI system has made.
-fn made(view: &View<'_>, run: &CiRun) -> Decision {
-    let View { life, heard, .. } = *view;
+fn made(view: &PlanInput<'_>, run: &CiRun) -> Decision {
+    let PlanInput { life, heard, .. } = *view;
     if let Some(state) = heard.state.filter(|state| state.is_over()) {
-        return Decision { actual: on_the_way(life), reason: None, step: Step::End(ending(view, run, state)) };
+        return Decision { actual: on_the_way(life), reason: None, step: RunStep::End(ending(view, run, state)) };
     }
     match life.desired == DesiredState::Running && run.stop_at.is_none() {
         true => wanted(view, run),
@@ -241,12 +241,12 @@ fn made(view: &View<'_>, run: &CiRun) -> Decision {
 }
 
 /// Decides for a run that is to go on.
-fn wanted(view: &View<'_>, run: &CiRun) -> Decision {
-    let View { heard, is_up, now, pace, .. } = *view;
+fn wanted(view: &PlanInput<'_>, run: &CiRun) -> Decision {
+    let PlanInput { heard, is_up, now, pace, .. } = *view;
     let (actual, reason) = shown(view, run);
     let decision = |step| Decision { actual, reason: reason.clone(), step };
     if is_up && run.up_at.is_none() {
-        return decision(Step::NoteUp);
+        return decision(RunStep::NoteUp);
     }
     let deadlines = Deadlines::of(view, run);
     let is_due = |at: Option<UnixSeconds>| at.is_some_and(|at| at <= now);
@@ -254,37 +254,37 @@ fn wanted(view: &View<'_>, run: &CiRun) -> Decision {
         // A job whose agent never connected would be followed by another at once, and so on for ever.
         let is_missing = run.up_at.is_none();
         let failure = is_missing.then(|| "the job's agent did not connect before its time was over".to_owned());
-        return decision(Step::Stop { failure });
+        return decision(RunStep::Stop { failure });
     }
     if is_due(deadlines.first) {
         let failure = format!("the job's agent did not connect within {} minutes", minutes(pace.agent_first));
-        return decision(Step::Stop { failure: Some(failure) });
+        return decision(RunStep::Stop { failure: Some(failure) });
     }
     if is_due(deadlines.away) {
         let failure = format!("the job's agent was not connected for {} minutes", minutes(pace.agent_away));
-        return decision(Step::Stop { failure: Some(failure) });
+        return decision(RunStep::Stop { failure: Some(failure) });
     }
     let is_quiet = is_up && heard.state == Some(RunState::Running);
     let since = [run.asked_at, run.started_at, run.up_at, heard.away_since].into_iter().flatten().max();
     let ask_at = asking(heard, if is_quiet { pace.ask_rarely } else { pace.often(since, now) });
     if ask_at.is_none_or(|at| at <= now) {
-        return decision(Step::Ask);
+        return decision(RunStep::Ask);
     }
     let next = [ask_at, deadlines.warn, deadlines.renew, deadlines.first, deadlines.away, unknown_at(view)];
-    decision(Step::Wait(next.into_iter().flatten().filter(|at| *at > now).min()))
+    decision(RunStep::Wait(next.into_iter().flatten().filter(|at| *at > now).min()))
 }
 
 /// Decides for a run that is to end.
-fn unwanted(view: &View<'_>, run: &CiRun) -> Decision {
-    let View { life, heard, is_up, now, pace, .. } = *view;
+fn unwanted(view: &PlanInput<'_>, run: &CiRun) -> Decision {
+    let PlanInput { life, heard, is_up, now, pace, .. } = *view;
     let decision =
         |step| Decision { actual: on_the_way(life), reason: troubled(heard).or_else(|| renewal(life)), step };
-    let Some(stop_at) = run.stop_at else { return decision(Step::Stop { failure: None }) };
+    let Some(stop_at) = run.stop_at else { return decision(RunStep::Stop { failure: None }) };
     if is_up {
-        return decision(Step::Close);
+        return decision(RunStep::Close);
     }
     let (next, at) = match (cut(view, run, stop_at), run.cancel_at) {
-        ((Step::Cancel, at), Some(cancel_at)) => (Step::Cancel, at.max(cancel_at.later(pace.cancel_again))),
+        ((RunStep::Cancel, at), Some(cancel_at)) => (RunStep::Cancel, at.max(cancel_at.later(pace.cancel_again))),
         (cut, _) => cut,
     };
     let is_free = heard.trouble.as_ref().is_none_or(|trouble| trouble.until <= now);
@@ -293,17 +293,17 @@ fn unwanted(view: &View<'_>, run: &CiRun) -> Decision {
     }
     let ask_at = asking(heard, pace.often(Some(stop_at), now));
     if ask_at.is_none_or(|at| at <= now) {
-        return decision(Step::Ask);
+        return decision(RunStep::Ask);
     }
-    decision(Step::Wait([ask_at, Some(at)].into_iter().flatten().filter(|at| *at > now).min()))
+    decision(RunStep::Wait([ask_at, Some(at)].into_iter().flatten().filter(|at| *at > now).min()))
 }
 
 /// Returns the step for a run that is to end and does not, and its time.
-fn cut(view: &View<'_>, run: &CiRun, stop_at: UnixSeconds) -> (Step, UnixSeconds) {
-    let View { life, heard, time, pace, .. } = *view;
+fn cut(view: &PlanInput<'_>, run: &CiRun, stop_at: UnixSeconds) -> (RunStep, UnixSeconds) {
+    let PlanInput { life, heard, time, pace, .. } = *view;
     // Without an agent no files are kept, and those of a terminated workspace are not to be.
     if run.up_at.is_none() || life.desired == DesiredState::Terminated {
-        return (Step::Cancel, stop_at);
+        return (RunStep::Cancel, stop_at);
     }
     let told = stop_at.later(pace.stop_grace);
     // A cancelled job saves nothing: while it may be saving, only its time limits end it.
@@ -311,12 +311,12 @@ fn cut(view: &View<'_>, run: &CiRun, stop_at: UnixSeconds) -> (Step, UnixSeconds
     let over = run.started_at.map(|started_at| started_at.later(time.end()).later(pace.settle));
     let bound = over.map_or(saved, |over| saved.min(over));
     match heard.leaving {
-        Leaving::Told => (Step::Cancel, bound),
-        Leaving::Stuck => (Step::Cancel, told.min(bound)),
+        Leaving::Told => (RunStep::Cancel, bound),
+        Leaving::Stuck => (RunStep::Cancel, told.min(bound)),
         Leaving::Unknown => {
             let again = heard.looked_at.map(|looked_at| looked_at.later(pace.cancel_again));
             let at = again.map_or(told, |again| again.max(told));
-            if at < bound { (Step::Look, at) } else { (Step::Cancel, bound) }
+            if at < bound { (RunStep::Look, at) } else { (RunStep::Cancel, bound) }
         }
     }
 }
@@ -330,8 +330,8 @@ struct Deadlines {
 }
 
 impl Deadlines {
-    fn of(view: &View<'_>, run: &CiRun) -> Self {
-        let View { heard, is_up, time, pace, .. } = *view;
+    fn of(view: &PlanInput<'_>, run: &CiRun) -> Self {
+        let PlanInput { heard, is_up, time, pace, .. } = *view;
         let from_start = |after: Duration| run.started_at.map(|started_at| started_at.later(after));
         let is_missing = run.up_at.is_none() && !is_up;
         Self {
@@ -344,8 +344,8 @@ impl Deadlines {
 }
 
 /// Returns the reported state of a run that goes on, for people.
-fn shown(view: &View<'_>, run: &CiRun) -> (ActualState, Option<String>) {
-    let View { heard, is_up, time, now, .. } = *view;
+fn shown(view: &PlanInput<'_>, run: &CiRun) -> (ActualState, Option<String>) {
+    let PlanInput { heard, is_up, time, now, .. } = *view;
     let is_near = Deadlines::of(view, run).warn.is_some_and(|warn| warn <= now);
     let ends = run.started_at.filter(|_| is_near).map(|started_at| {
         let end = started_at.later(time.renew());
@@ -379,17 +379,17 @@ fn renewal(life: &Lifecycle) -> Option<String> {
     (life.desired == DesiredState::Running).then(|| "Its last job is ending, and a new one takes its place".to_owned())
 }
 
-fn troubled(heard: &Heard) -> Option<String> {
+fn troubled(heard: &ObservedRun) -> Option<String> {
     heard.trouble.as_ref().map(|trouble| format!("The CI system does not do what it is asked for: {}", trouble.why))
 }
 
 /// Returns the time from which the state of a run is unknown.
-fn unknown_at(view: &View<'_>) -> Option<UnixSeconds> {
+fn unknown_at(view: &PlanInput<'_>) -> Option<UnixSeconds> {
     view.heard.trouble.as_ref().map(|trouble| trouble.since.later(view.pace.unknown_after))
 }
 
 /// Returns the time of the next status query; `None` for at once.
-fn asking(heard: &Heard, every: Duration) -> Option<UnixSeconds> {
+fn asking(heard: &ObservedRun, every: Duration) -> Option<UnixSeconds> {
     let trouble = heard.trouble.as_ref().map(|trouble| trouble.until);
     // After trouble, the query is repeated once the pause is over, counted from the failed one.
     trouble.or_else(|| heard.asked_at.map(|asked_at| asked_at.later(every)))

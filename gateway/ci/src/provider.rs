@@ -15,7 +15,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use self::command::Command;
+use self::command::CommandProvider;
 pub use self::error::ProviderError;
 use self::gitlab::Gitlab;
 use gateway_store::Variable;
@@ -214,7 +214,7 @@ pub enum Provider {
     /// GitLab, over its REST API.
     Gitlab(Gitlab),
     /// A program on this machine.
-    Command(Command),
+    Command(CommandProvider),
 }
 
 impl Provider {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::provider::command::{Command, CommandSettings};
+use super::provider::command::{CommandProvider, CommandSettings};
 use super::provider::gitlab::{self, Gitlab, GitlabSettings, GitlabToken};
 use super::provider::{Provider, ProviderError};
 use gateway_config::{Ci, CiEditor, CiProvider, CiSystem};
@@ -95,15 +95,15 @@ impl System {
     /// Waits for a permit, for one request that has to be prepared right before it is sent.
     ///
     /// Cancel safety: safe.
-    pub async fn slot(&self) -> Slot<'_> {
+    pub async fn slot(&self) -> RequestPermit<'_> {
         // Never closed, so acquiring does not fail.
-        Slot { _permit: self.slots.acquire().await.ok() }
+        RequestPermit { _permit: self.slots.acquire().await.ok() }
     }
 }
 
 /// Permit for a request to a CI system, given back on drop.
 #[derive(Debug)]
-pub struct Slot<'a> {
+pub struct RequestPermit<'a> {
     _permit: Option<SemaphorePermit<'a>>,
 }
 
@@ -237,7 +237,7 @@ fn system(one: &CiProvider) -> Result<System, CiSetupError> {
                 stop_grace: COMMAND_GRACE,
                 supervisor: command.supervisor.clone(),
             };
-            let made = Command::new(settings);
+            let made = CommandProvider::new(settings);
             (Provider::Command(made.map_err(|error| CiSetupError::Program { provider: name.clone(), error })?), true)
         }
     };

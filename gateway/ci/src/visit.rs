@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use tracing::warn;
 
-use super::driver::Driver;
-use super::plan::{self, Decision, Heard, Leaving, Step, View, decide};
+use super::driver::CiDriver;
+use super::plan::{self, Decision, Leaving, ObservedRun, PlanInput, RunStep, decide};
 use super::provider::{BadKey, CacheKey, ProviderError, RunKey, RunRef};
 use super::settings::System;
 use gateway_store::{CiRun, CiState, Managed, Runs, StoreError, WorkspaceId};
 use gateway_types::{ActualState, Lifecycle, UnixSeconds, WorkspaceName};
-use gateway_workspaces::changes::Change;
+use gateway_workspaces::changes::ChangeNotice;
 
 mod ending;
 mod making;
@@ -29,40 +29,40 @@ const STOP_WORDS: &str = "the workspace is stopped: this job may end";
 
 /// A visit that has ended.
 #[derive(Debug)]
-pub(super) struct Visit {
-    pub(super) heard: Heard,
-    pub(super) outcome: Outcome,
+pub(super) struct EndedCiVisit {
+    pub(super) heard: ObservedRun,
+    pub(super) outcome: CiVisitOutcome,
 }
 
 /// Result of a visit.
 #[derive(Debug)]
-pub(super) enum Outcome {
+pub(super) enum CiVisitOutcome {
     /// No workspace is left to visit.
     Nothing,
     /// Everything is done for now.
     Done {
-        seen: Seen,
+        seen: VisitState,
         /// Time of the next visit, if nothing happens before.
         again: Option<UnixSeconds>,
     },
     /// The visit was cut short.
     Failed {
         /// State before the failure, if it could be read.
-        seen: Option<Seen>,
+        seen: Option<VisitState>,
         error: StoreError,
     },
 }
 
 /// State of the workspace at the visit.
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
+pub(super) struct VisitState {
     pub(super) name: WorkspaceName,
     pub(super) revision: i64,
     pub(super) is_up: bool,
 }
 
 /// Continuation of a visit.
-enum Next {
+enum VisitNext {
     /// Another step, with the new state.
     Again,
     /// The visit ends, and another is due at this time.
@@ -70,14 +70,14 @@ enum Next {
 }
 
 /// A workspace as it was read.
-struct Found {
+struct VisitedWorkspace {
     id: WorkspaceId,
     name: WorkspaceName,
     life: Lifecycle,
     ci: CiState,
 }
 
-impl Driver {
+impl CiDriver {
     /// Returns whether an agent of a workspace has a session with a link: the session of a job that died is kept for a
     /// while.
     pub(super) fn is_up(&self, name: &WorkspaceName) -> bool {
@@ -86,38 +86,38 @@ impl Driver {
     }
 
     /// Visits a workspace.
-    pub(super) async fn visit(&self, id: WorkspaceId, mut heard: Heard) -> Visit {
+    pub(super) async fn visit(&self, id: WorkspaceId, mut heard: ObservedRun) -> EndedCiVisit {
         let (mut seen, mut steps) = (None, 0);
         let outcome = loop {
             let next = self.step(id, &mut heard, &mut seen).await;
             steps += 1;
             match (next, seen.take()) {
-                (Err(error), seen) => break Outcome::Failed { seen, error },
-                (Ok(None), _) | (Ok(Some(_)), None) => break Outcome::Nothing,
-                (Ok(Some(Next::Until(again))), Some(seen)) => break Outcome::Done { seen, again },
-                (Ok(Some(Next::Again)), Some(seen)) if steps == STEPS_MAX => {
-                    break Outcome::Done { seen, again: Some((self.clock)().later(Duration::from_secs(1))) };
+                (Err(error), seen) => break CiVisitOutcome::Failed { seen, error },
+                (Ok(None), _) | (Ok(Some(_)), None) => break CiVisitOutcome::Nothing,
+                (Ok(Some(VisitNext::Until(again))), Some(seen)) => break CiVisitOutcome::Done { seen, again },
+                (Ok(Some(VisitNext::Again)), Some(seen)) if steps == STEPS_MAX => {
+                    break CiVisitOutcome::Done { seen, again: Some((self.clock)().later(Duration::from_secs(1))) };
                 }
-                (Ok(Some(Next::Again)), Some(_)) => {}
+                (Ok(Some(VisitNext::Again)), Some(_)) => {}
             }
         };
-        Visit { heard, outcome }
+        EndedCiVisit { heard, outcome }
     }
 
     /// Decides the next step and takes it. `None` for a workspace that is not to be visited again.
     async fn step(
         &self,
         id: WorkspaceId,
-        heard: &mut Heard,
-        seen: &mut Option<Seen>,
-    ) -> Result<Option<Next>, StoreError> {
+        heard: &mut ObservedRun,
+        seen: &mut Option<VisitState>,
+    ) -> Result<Option<VisitNext>, StoreError> {
         let Some(Managed { workspace, lifecycle: life, runs: Runs::Ci(ci) }) = self.store.managed_by_id(id).await?
         else {
             return Ok(None);
         };
         let (is_up, now) = (self.is_up(&workspace.name), (self.clock)());
-        *seen = Some(Seen { name: workspace.name.clone(), revision: life.revision, is_up });
-        let found = Found { id, name: workspace.name, life, ci: *ci };
+        *seen = Some(VisitState { name: workspace.name.clone(), revision: life.revision, is_up });
+        let found = VisitedWorkspace { id, name: workspace.name, life, ci: *ci };
         if found.life.is_over() {
             return self.leave(&found, now).await.map(|()| None);
         }
@@ -125,12 +125,13 @@ impl Driver {
             return self.orphan(&found, is_up, now).await.map(Some);
         };
         heard.look(&found.ci, is_up, now);
-        let view = View { life: &found.life, ci: &found.ci, heard, is_up, time: system.time, now, pace: &self.pace };
+        let view =
+            PlanInput { life: &found.life, ci: &found.ci, heard, is_up, time: system.time, now, pace: &self.pace };
         let decision = decide(&view);
-        if !matches!(decision.step, Step::Begin { .. })
+        if !matches!(decision.step, RunStep::Begin { .. })
             && self.show(&found, (decision.actual, decision.reason.as_deref()), now).await?
         {
-            return Ok(Some(Next::Again));
+            return Ok(Some(VisitNext::Again));
         }
         self.take(system, &found, decision, heard, now).await.map(Some)
     }
@@ -138,7 +139,7 @@ impl Driver {
     /// Stores the state of a workspace, if it has changed. The next decision is based on it.
     async fn show(
         &self,
-        found: &Found,
+        found: &VisitedWorkspace,
         (actual, reason): (ActualState, Option<&str>),
         now: UnixSeconds,
     ) -> Result<bool, StoreError> {
@@ -147,7 +148,7 @@ impl Driver {
             return Ok(false);
         }
         if self.store.swap_lifecycle(found.id, found.life.revision, &next).await? {
-            self.changes.say(Change { workspace: found.id, cluster: None });
+            self.changes.say(ChangeNotice { workspace: found.id, cluster: None });
         }
         Ok(true)
     }
@@ -155,43 +156,43 @@ impl Driver {
     async fn take(
         &self,
         system: &System,
-        found: &Found,
+        found: &VisitedWorkspace,
         decision: Decision,
-        heard: &mut Heard,
+        heard: &mut ObservedRun,
         now: UnixSeconds,
-    ) -> Result<Next, StoreError> {
+    ) -> Result<VisitNext, StoreError> {
         match decision.step {
-            Step::Wait(until) => return Ok(Next::Until(until)),
-            Step::Begin { anew } => self.begin_run(system, found, (anew, decision.reason.as_deref()), now).await?,
-            Step::Create => self.create(system, found, heard, now).await?,
-            Step::Find => self.find(system, found, heard, now).await?,
-            Step::Ask => self.ask(system, found, heard, now).await?,
-            Step::NoteUp => self.note_up(found, now).await?,
-            Step::Stop { failure } => {
+            RunStep::Wait(until) => return Ok(VisitNext::Until(until)),
+            RunStep::Begin { anew } => self.begin_run(system, found, (anew, decision.reason.as_deref()), now).await?,
+            RunStep::Create => self.create(system, found, heard, now).await?,
+            RunStep::Find => self.find(system, found, heard, now).await?,
+            RunStep::Ask => self.ask(system, found, heard, now).await?,
+            RunStep::NoteUp => self.note_up(found, now).await?,
+            RunStep::Stop { failure } => {
                 if self.stop(found, failure.as_deref(), STOP_WORDS, now).await? {
                     heard.leaving = Leaving::Told;
                 }
             }
-            Step::Close => {
+            RunStep::Close => {
                 if self.close(&found.name, STOP_WORDS) {
                     heard.leaving = Leaving::Told;
                 }
-                return Ok(Next::Until(Some(now.later(CLOSE_AGAIN))));
+                return Ok(VisitNext::Until(Some(now.later(CLOSE_AGAIN))));
             }
-            Step::Look => self.look_into_log(system, found, heard, now).await,
-            Step::Cancel => self.cancel(system, found, heard, now).await?,
-            Step::End(ending) => self.end(system, found, (heard, ending), now).await?,
-            Step::Forget => return self.forget(system, found, heard, now).await,
+            RunStep::Look => self.look_into_log(system, found, heard, now).await,
+            RunStep::Cancel => self.cancel(system, found, heard, now).await?,
+            RunStep::End(ending) => self.end(system, found, (heard, ending), now).await?,
+            RunStep::Forget => return self.forget(system, found, heard, now).await,
         }
-        Ok(Next::Again)
+        Ok(VisitNext::Again)
     }
 
-    async fn put(&self, found: &Found, next: &CiState, now: UnixSeconds) -> Result<(), StoreError> {
+    async fn put(&self, found: &VisitedWorkspace, next: &CiState, now: UnixSeconds) -> Result<(), StoreError> {
         // Only the visit writes runs. If the write does not apply, the run has ended, which is read next.
         self.store.put_run(found.id, next, now).await.map(drop)
     }
 
-    async fn note_up(&self, found: &Found, now: UnixSeconds) -> Result<(), StoreError> {
+    async fn note_up(&self, found: &VisitedWorkspace, now: UnixSeconds) -> Result<(), StoreError> {
         if let Some(run) = found.ci.live() {
             let seconds = now.get().saturating_sub(run.intended_at.get());
             self.metrics.run_up(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)));
@@ -199,7 +200,13 @@ impl Driver {
         self.put(found, &plan::up(&found.ci, now), now).await
     }
 
-    async fn ask(&self, system: &System, found: &Found, heard: &mut Heard, now: UnixSeconds) -> Result<(), StoreError> {
+    async fn ask(
+        &self,
+        system: &System,
+        found: &VisitedWorkspace,
+        heard: &mut ObservedRun,
+        now: UnixSeconds,
+    ) -> Result<(), StoreError> {
         let Some(reference) = reference(&found.ci) else { return Ok(()) };
         let answer = system.ask(system.provider.status(&reference)).await;
         match answer {
@@ -215,11 +222,17 @@ impl Driver {
         Ok(())
     }
 
-    fn unwell(&self, found: &Found, heard: &mut Heard, error: &ProviderError, now: UnixSeconds) {
+    fn unwell(&self, found: &VisitedWorkspace, heard: &mut ObservedRun, error: &ProviderError, now: UnixSeconds) {
         self.trouble(found, heard, (&error.to_string(), error.retry_after()), now);
     }
 
-    fn trouble(&self, found: &Found, heard: &mut Heard, (why, wanted): (&str, Option<Duration>), now: UnixSeconds) {
+    fn trouble(
+        &self,
+        found: &VisitedWorkspace,
+        heard: &mut ObservedRun,
+        (why, wanted): (&str, Option<Duration>),
+        now: UnixSeconds,
+    ) {
         if heard.trouble.is_none() {
             warn!(workspace = %found.name, provider = %found.ci.provider, why, "a CI system does not do what it is asked for");
         }

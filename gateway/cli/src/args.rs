@@ -32,7 +32,7 @@ mod environment;
 mod lifecycle;
 
 pub use environment::{EnsureArgs, EnvironmentArgs, EnvironmentCommand, ShowEnvironmentArgs, StopArgs, WhichArgs};
-pub use lifecycle::{ChangeArgs, CreateArgs, On, TerminateArgs};
+pub use lifecycle::{ChangeArgs, CreateArgs, RunsOn, TerminateArgs};
 
 const TOKEN_EXAMPLES: &str = which!(
     "\

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
-pub(super) use self::events::Events;
-use gateway_net::fetch::{Answer, Credentials, Fetch, FetchError, FetchSetupError, Trust};
+pub(super) use self::events::EventSource;
+use gateway_net::fetch::{Credentials, Fetch, FetchError, FetchSetupError, FetchedResponse, Trust};
 use gateway_types::token::Token;
 use gateway_types::{BadEndpoint, Endpoint};
 use gateway_types::{PublicUrl, Secret};
@@ -27,7 +27,7 @@ const SHOWN_CHARS_MAX: usize = 400;
 
 /// Client of one gateway, as one user or without a sign-in.
 #[derive(Debug)]
-pub(super) struct Client {
+pub(super) struct GatewayClient {
     fetch: Fetch,
     base: Endpoint,
     token: Option<Secret>,
@@ -47,13 +47,13 @@ pub(super) enum ClientError {
     Fetch(#[from] FetchError),
     /// The gateway refused.
     #[error("{0}")]
-    Refused(Box<Refusal>),
+    Refused(Box<ApiRefusal>),
 }
 
 /// Refusal by a gateway (RFC 9457).
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
-pub(super) struct Refusal {
+pub(super) struct ApiRefusal {
     status: u16,
     /// The code.
     pub(super) code: String,
@@ -69,7 +69,7 @@ pub(super) struct Refusal {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     errors: Vec<Mistake>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    problems: Vec<Place>,
+    problems: Vec<ProblemLocation>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     object_errors: Vec<ObjectError>,
 }
@@ -79,7 +79,7 @@ pub(super) struct Refusal {
 #[serde(default)]
 pub(super) struct ObjectError {
     /// Null for a problem of all of them.
-    pub(super) object: Option<Object>,
+    pub(super) object: Option<ClusterObject>,
     /// The code.
     pub(super) code: String,
     /// For people.
@@ -89,13 +89,13 @@ pub(super) struct ObjectError {
 /// An object in a cluster.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
-pub(super) struct Object {
+pub(super) struct ClusterObject {
     kind: String,
     namespace: String,
     name: String,
 }
 
-impl fmt::Display for Object {
+impl fmt::Display for ClusterObject {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{} ", shown(&self.kind))?;
         if !self.namespace.is_empty() {
@@ -117,7 +117,7 @@ impl fmt::Display for ObjectError {
 /// A problem of a devfile.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
-struct Place {
+struct ProblemLocation {
     path: String,
     line: Option<u32>,
     column: Option<u32>,
@@ -131,7 +131,7 @@ struct Mistake {
     detail: String,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for ApiRefusal {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.code == "sign_in_required" {
             return formatter.write_str("the gateway does not know this token (any more): run gateway login");
@@ -142,7 +142,7 @@ impl fmt::Display for Refusal {
         for Mistake { pointer, detail } in &self.errors {
             write!(formatter, "\n  {}: {}", shown(pointer), shown(detail))?;
         }
-        for Place { path, line, column, message } in &self.problems {
+        for ProblemLocation { path, line, column, message } in &self.problems {
             formatter.write_str("\n  ")?;
             if let Some(line) = line {
                 write!(formatter, "line {line}, column {}: ", column.unwrap_or(1))?;
@@ -164,7 +164,7 @@ pub(super) fn shown(text: &str) -> String {
     text.chars().filter(|character| !character.is_control()).take(SHOWN_CHARS_MAX).collect()
 }
 
-impl Client {
+impl GatewayClient {
     /// Makes a client.
     ///
     /// # Errors
@@ -251,7 +251,7 @@ impl Client {
         path: &str,
         tag: Option<&str>,
         body: Option<&Value>,
-    ) -> Result<Answer, ClientError> {
+    ) -> Result<FetchedResponse, ClientError> {
         let to = self.at(path)?;
         let mut headers = HeaderMap::new();
         if let Some(tag) = tag.and_then(|tag| HeaderValue::from_str(tag).ok()) {
@@ -265,7 +265,7 @@ impl Client {
     }
 }
 
-impl Client {
+impl GatewayClient {
     fn at(&self, path: &str) -> Result<Endpoint, FetchError> {
         self.base.join(path).map_err(|_| FetchError::Status { server: self.base.origin(), status: 404 })
     }
@@ -276,10 +276,10 @@ impl Client {
 }
 
 /// Reads the reason; an answer that is no problem document of a gateway counts by its status alone.
-fn refused(answer: &Answer) -> ClientError {
-    match answer.json_of_any_status::<Refusal>() {
+fn refused(answer: &FetchedResponse) -> ClientError {
+    match answer.json_of_any_status::<ApiRefusal>() {
         Ok(refusal) if !refusal.code.is_empty() => {
-            ClientError::Refused(Box::new(Refusal { status: answer.status().as_u16(), ..refusal }))
+            ClientError::Refused(Box::new(ApiRefusal { status: answer.status().as_u16(), ..refusal }))
         }
         Ok(_) | Err(_) => match answer.json::<Value>() {
             Err(error) => error.into(),
@@ -335,23 +335,23 @@ mod tests {
     fn refusal_is_told_in_one_place_and_cannot_steer_the_terminal() {
         let text =
             r#"{"status":422,"code":"invalid","detail":"\u001b[2JEach","errors":[{"pointer":"/a","detail":"x"}]}"#;
-        let refusal: Refusal = serde_json::from_str(text).unwrap();
+        let refusal: ApiRefusal = serde_json::from_str(text).unwrap();
         assert_eq!(refusal.to_string(), "the gateway refused: [2JEach (invalid, status 422)\n  /a: x");
         let text = r#"{"status":422,"code":"invalid","detail":"Each","problems":[
             {"path":"components[0].name","line":3,"column":5,"message":"is no\u0007 name"},{"path":"","line":null,"column":null,"message":"y"}]}"#;
-        let refusal: Refusal = serde_json::from_str(text).unwrap();
+        let refusal: ApiRefusal = serde_json::from_str(text).unwrap();
         let told =
             "the gateway refused: Each (invalid, status 422)\n  line 3, column 5: components[0].name: is no name\n  y";
         assert_eq!(refusal.to_string(), told);
-        let refusal: Refusal = serde_json::from_str(r#"{"code":"sign_in_required"}"#).unwrap();
+        let refusal: ApiRefusal = serde_json::from_str(r#"{"code":"sign_in_required"}"#).unwrap();
         assert!(refusal.to_string().contains("gateway login"));
     }
 
     #[test]
     fn token_is_not_sent_in_plain_text_to_another_machine() {
         let url = |text: &str| text.parse::<PublicUrl>().unwrap();
-        let refused = Client::new(&url("http://gw.example"), None, None).unwrap_err();
+        let refused = GatewayClient::new(&url("http://gw.example"), None, None).unwrap_err();
         assert!(matches!(refused, ClientError::Url(..)), "{refused}");
-        assert!(Client::new(&url("http://127.0.0.1:1"), None, None).is_ok());
+        assert!(GatewayClient::new(&url("http://127.0.0.1:1"), None, None).is_ok());
     }
 }

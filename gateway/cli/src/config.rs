@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use serde_json::json;
 
-use super::preflight::{self, Findings};
+use super::preflight::{self, PreflightFindings};
 use super::{Cli, ConfigArgs, ConfigCommand, Console, Exit, Output};
 use gateway_config::{Config, DEFAULT_FILE, EffectiveRow, Origin};
 use gateway_environments::files;
@@ -29,7 +29,7 @@ pub fn run_config(cli: &Cli, args: &ConfigArgs, env: &BTreeMap<String, String>, 
 
 /// Opens the files that the configuration names, and reports what was read.
 fn check(config: &Config, output: Output, console: &mut Console) -> Exit {
-    let Findings { mut problems, later, warnings, opened } = preflight::look(config);
+    let PreflightFindings { mut problems, later, warnings, opened } = preflight::look(config);
     problems.extend(later);
     let mut wrong: Vec<String> = problems.iter().map(ToString::to_string).collect();
     if let Some(folder) = config.agents_dir.as_deref().filter(|folder| folder.is_dir()) {

@@ -19,12 +19,12 @@ pub struct Console {
     /// The last line of standard error is a status, to be replaced.
     has_status: bool,
     /// Failure, for programs that get it in one object at the end.
-    failure: Option<Failure>,
+    failure: Option<CommandFailure>,
 }
 
 /// Failure of a command, for programs.
 #[derive(Debug, Default)]
-struct Failure {
+struct CommandFailure {
     lines: Vec<String>,
     /// Refusal of a gateway, as it was sent.
     refusal: Option<Value>,
@@ -55,7 +55,7 @@ impl Console {
     /// Has failures written as one JSON object, by [`Console::end`].
     #[must_use]
     pub fn with_json_failures(self, is_json: bool) -> Self {
-        Self { failure: is_json.then(Failure::default), ..self }
+        Self { failure: is_json.then(CommandFailure::default), ..self }
     }
 
     /// Ends a command: if failures are JSON, writes the one that occurred, in the shape of the API's (RFC 9457).

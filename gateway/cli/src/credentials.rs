@@ -60,7 +60,7 @@ pub struct SignedIn {
 
 /// Credentials for one gateway.
 #[derive(Clone, Debug)]
-pub struct Kept {
+pub struct StoredCredentials {
     /// The token.
     pub token: Token,
     /// Its id at the gateway, such as `t-12`.
@@ -179,7 +179,7 @@ pub fn credentials_path(env: &BTreeMap<String, String>) -> Result<PathBuf, Crede
 #[derive(Clone, Debug, Default)]
 pub struct Credentials {
     last_used: Option<PublicUrl>,
-    gateways: BTreeMap<String, Kept>,
+    gateways: BTreeMap<String, StoredCredentials>,
 }
 
 /// The file as it is written.
@@ -233,7 +233,7 @@ impl Credentials {
         let read = |(gateway, entry): (String, WrittenEntry)| {
             let WrittenEntry { token, token_id, user, expires_at, ca_file } = entry;
             let token = user_token(path, &token.0)?;
-            Ok((gateway, Kept { token, token_id, user, expires_at, ca_file }))
+            Ok((gateway, StoredCredentials { token, token_id, user, expires_at, ca_file }))
         };
         Ok(Self { last_used, gateways: written.gateways.into_iter().map(read).collect::<Result<_, _>>()? })
     }
@@ -259,7 +259,7 @@ impl Credentials {
 
     /// Returns the credentials for a gateway.
     #[must_use]
-    pub fn get(&self, gateway: &PublicUrl) -> Option<&Kept> {
+    pub fn get(&self, gateway: &PublicUrl) -> Option<&StoredCredentials> {
         self.gateways.get(&gateway.to_string())
     }
 
@@ -270,7 +270,7 @@ impl Credentials {
     }
 
     /// Keeps the credentials of a sign-in, and makes its gateway the one used last.
-    pub fn keep(&mut self, gateway: &PublicUrl, kept: Kept) {
+    pub fn keep(&mut self, gateway: &PublicUrl, kept: StoredCredentials) {
         self.gateways.insert(gateway.to_string(), kept);
         self.last_used = Some(gateway.clone());
     }
@@ -281,7 +281,7 @@ impl Credentials {
     }
 
     /// Forgets a gateway, and returns its credentials.
-    pub fn forget(&mut self, gateway: &PublicUrl) -> Option<Kept> {
+    pub fn forget(&mut self, gateway: &PublicUrl) -> Option<StoredCredentials> {
         if self.last_used.as_ref() == Some(gateway) {
             self.last_used = None;
         }
@@ -290,8 +290,8 @@ impl Credentials {
 
     /// Writes a new file beside the old one and puts it in its place, so that no reader ever sees half of one.
     fn store(&self, path: &Path) -> Result<(), CredentialsError> {
-        let entry = |(gateway, kept): (&String, &Kept)| {
-            let Kept { token, token_id, user, expires_at, ca_file } = kept.clone();
+        let entry = |(gateway, kept): (&String, &StoredCredentials)| {
+            let StoredCredentials { token, token_id, user, expires_at, ca_file } = kept.clone();
             let token = Plain(token.reveal().to_owned());
             (gateway.clone(), WrittenEntry { token, token_id, user, expires_at, ca_file })
         };

@@ -12,7 +12,7 @@ use http::Method;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use self::follow::{Follow, Left, Source};
+use self::follow::{Follow, FollowSource, Left};
 use self::speaker::{Speaker, speaker};
 use super::args::{EnsureArgs, EnvironmentArgs, EnvironmentCommand, ShowEnvironmentArgs, WhichArgs};
 use super::client::{ClientError, shown};
@@ -36,22 +36,22 @@ struct Environment {
     since: String,
     template: Option<String>,
     deletion: Option<String>,
-    objects: Vec<super::client::Object>,
+    objects: Vec<super::client::ClusterObject>,
     removal_due: bool,
-    failure: Option<Failure>,
+    failure: Option<EnvironmentFailure>,
     left: Vec<Left>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-struct Failure {
+struct EnvironmentFailure {
     code: String,
     message: String,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Page {
+struct EnvironmentList {
     environments: Vec<Value>,
 }
 
@@ -84,7 +84,8 @@ async fn ensure(speaker: &Speaker, args: &EnsureArgs, console: &mut Console) -> 
             }
         },
     };
-    let source = Source { client: speaker.client(), method: Method::POST, path: path.to_owned(), body: Some(body) };
+    let source =
+        FollowSource { client: speaker.client(), method: Method::POST, path: path.to_owned(), body: Some(body) };
     let name = args.which.environment.as_deref().unwrap_or("the job's environment");
     let (done, done_but) = ("is ready", "is ready, and this was left in the cluster as not or no longer its own");
     Follow { source, name, done, done_but, timeout: args.timeout, output: args.output }.run(console).await
@@ -143,7 +144,7 @@ async fn find(speaker: &Speaker, which: &WhichArgs) -> Result<Option<(Environmen
     if let Some(name) = &which.environment {
         query.append_pair("name", name);
     }
-    let page: Page = speaker.client().get(&format!("/environments?{}", query.finish())).await?;
+    let page: EnvironmentList = speaker.client().get(&format!("/environments?{}", query.finish())).await?;
     let first = page.environments.into_iter().next();
     Ok(first.map(|whole| (Environment::deserialize(&whole).unwrap_or_default(), whole)))
 }
@@ -167,7 +168,10 @@ impl Environment {
             ("state", state),
             ("template", dash(&self.template)),
             ("deletion", dash(&self.deletion)),
-            ("failure", dash(&self.failure.as_ref().map(|Failure { code, message }| format!("{message} ({code})")))),
+            (
+                "failure",
+                dash(&self.failure.as_ref().map(|EnvironmentFailure { code, message }| format!("{message} ({code})"))),
+            ),
         ];
         rows.extend(self.objects.iter().map(|object| ("object", object.to_string())));
         rows.extend(self.left.iter().map(|left| ("left", left.told())));

@@ -17,13 +17,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tunnel_link::causes;
-use tunnel_link::raw::{Copied, Socket};
+use tunnel_link::raw::{Copied, RawSocket};
 use tunnel_link::socket;
 
-use super::client::Client;
+use super::client::GatewayClient;
 use super::credentials::{Remote, SignedIn, signed_in};
 use super::place::complain;
-use super::tunnel::{Target, Tunnel, TunnelError};
+use super::tunnel::{PortTarget, Tunnel, TunnelError};
 use super::{Console, Exit, Output};
 use gateway_types::WorkspaceName;
 
@@ -71,10 +71,10 @@ pub struct ForwardArgs {
 }
 
 /// A listener and its destination.
-struct Way {
+struct ForwardedPort {
     listener: TcpListener,
     local: SocketAddr,
-    target: Target,
+    target: PortTarget,
 }
 
 /// Runs `gateway forward`.
@@ -103,7 +103,7 @@ pub async fn run_forward(args: &ForwardArgs, env: &BTreeMap<String, String>, con
     };
     match only.filter(|_| args.stdio) {
         Some(only) => {
-            let target = Target { workspace: args.workspace.clone(), port: only.port };
+            let target = PortTarget { workspace: args.workspace.clone(), port: only.port };
             match stdio::carry(&tunnel, &target).await {
                 Ok(_copied) => Exit::Success,
                 Err(error) => {
@@ -123,12 +123,12 @@ pub async fn run_forward(args: &ForwardArgs, env: &BTreeMap<String, String>, con
 /// does not show a workspace that is open to all users and shared with none by name: there, a port is tried.
 async fn refused_ahead(signed_in: SignedIn, tunnel: &Tunnel, args: &ForwardArgs) -> Result<(), Box<dyn Error>> {
     let SignedIn { gateway, token, ca_file } = signed_in;
-    let client = Client::new(&gateway, Some(&token), ca_file.as_deref())?;
+    let client = GatewayClient::new(&gateway, Some(&token), ca_file.as_deref())?;
     let asked: Result<serde_json::Value, _> = client.get(&format!("/workspaces/{}", args.workspace)).await;
     let Err(error) = asked else { return Ok(()) };
     match (error.code(), args.forwardings.first()) {
         (Some("not_found"), Some(first)) => {
-            let target = Target { workspace: args.workspace.clone(), port: first.port };
+            let target = PortTarget { workspace: args.workspace.clone(), port: first.port };
             match tunnel.open(&target).await {
                 Err(TunnelError::Refused(refusal)) if refusal.is_of("no_such_host") => {
                     Err(TunnelError::Refused(refusal).into())
@@ -169,7 +169,7 @@ async fn listen(args: &ForwardArgs, tunnel: Arc<Tunnel>, console: &mut Console) 
     let (lines, said) = mpsc::channel(LINES_WAITING_MAX);
     let mut listeners = JoinSet::new();
     for way in ways {
-        listeners.spawn(serve(way, tunnel.clone(), Report { lines: lines.clone(), is_verbose: args.verbose }));
+        listeners.spawn(serve(way, tunnel.clone(), ForwardReports { lines: lines.clone(), is_verbose: args.verbose }));
     }
     until_stopped(said, (interrupt, terminate), console).await;
     // Their connections end with them.
@@ -188,13 +188,13 @@ async fn until_stopped(mut said: mpsc::Receiver<String>, stops: (Signal, Signal)
     }
 }
 
-async fn bind(workspace: &WorkspaceName, forwarding: &Forwarding) -> io::Result<Way> {
+async fn bind(workspace: &WorkspaceName, forwarding: &Forwarding) -> io::Result<ForwardedPort> {
     let listener = TcpListener::bind(forwarding.address()).await?;
     let local = listener.local_addr()?;
-    Ok(Way { listener, local, target: Target { workspace: workspace.clone(), port: forwarding.port } })
+    Ok(ForwardedPort { listener, local, target: PortTarget { workspace: workspace.clone(), port: forwarding.port } })
 }
 
-fn show(ways: &[Way], output: Output) -> String {
+fn show(ways: &[ForwardedPort], output: Output) -> String {
     match output {
         Output::Text => {
             let lines: Vec<_> = ways.iter().map(|way| format!("{} is {}", way.local, way.target)).collect();
@@ -204,7 +204,7 @@ fn show(ways: &[Way], output: Output) -> String {
             let rows: Vec<_> = ways
                 .iter()
                 .map(|way| {
-                    let Target { workspace, port } = &way.target;
+                    let PortTarget { workspace, port } = &way.target;
                     json!({ "local": way.local.to_string(), "workspace": workspace.as_str(), "port": port.get() })
                 })
                 .collect();
@@ -215,12 +215,12 @@ fn show(ways: &[Way], output: Output) -> String {
 
 /// Queue for the reports of connections.
 #[derive(Clone)]
-struct Report {
+struct ForwardReports {
     lines: mpsc::Sender<String>,
     is_verbose: bool,
 }
 
-impl Report {
+impl ForwardReports {
     /// Reports a failure, whether verbose or not.
     fn failed(&self, line: String) {
         // A line that the printer has no time for is left out.
@@ -235,8 +235,8 @@ impl Report {
 }
 
 /// Takes connections, each with a stream of its own.
-async fn serve(way: Way, tunnel: Arc<Tunnel>, report: Report) {
-    let Way { listener, target, .. } = way;
+async fn serve(way: ForwardedPort, tunnel: Arc<Tunnel>, report: ForwardReports) {
+    let ForwardedPort { listener, target, .. } = way;
     let target = Arc::new(target);
     let mut connections = JoinSet::new();
     loop {
@@ -255,11 +255,17 @@ async fn serve(way: Way, tunnel: Arc<Tunnel>, report: Report) {
     }
 }
 
-async fn connect(stream: TcpStream, peer: SocketAddr, target: Arc<Target>, tunnel: Arc<Tunnel>, report: Report) {
+async fn connect(
+    stream: TcpStream,
+    peer: SocketAddr,
+    target: Arc<PortTarget>,
+    tunnel: Arc<Tunnel>,
+    report: ForwardReports,
+) {
     report.tell(|| format!("{peer} connects to {target}"));
     // A socket that is gone says so at the first read.
     socket::tune(&stream).ok();
-    let (local, ended) = tunnel.carry(&target, Socket::new(stream)).await;
+    let (local, ended) = tunnel.carry(&target, RawSocket::new(stream)).await;
     match ended {
         Ok(Copied { inward, outward }) => {
             report.tell(|| format!("{peer} is done with {target}: {outward} bytes sent, {inward} received"));

@@ -33,9 +33,9 @@ use gateway_config::{BadConfig, Config, DEFAULT_FILE, Flag};
 use gateway_types::UserName;
 
 pub use args::{
-    ChangeArgs, CreateArgs, CreateTokenArgs, EnsureArgs, EnvironmentArgs, EnvironmentCommand, ListArgs, On, OpenArgs,
-    RevokeTokenArgs, RotateTokenArgs, ShareArgs, ShowArgs, ShowEnvironmentArgs, StopArgs, TerminateArgs, TokenArgs,
-    TokenCommand, WhichArgs, WorkspaceArgs, WorkspaceCommand,
+    ChangeArgs, CreateArgs, CreateTokenArgs, EnsureArgs, EnvironmentArgs, EnvironmentCommand, ListArgs, OpenArgs,
+    RevokeTokenArgs, RotateTokenArgs, RunsOn, ShareArgs, ShowArgs, ShowEnvironmentArgs, StopArgs, TerminateArgs,
+    TokenArgs, TokenCommand, WhichArgs, WorkspaceArgs, WorkspaceCommand,
 };
 pub use ci_run::{CiRunArgs, run_ci_run};
 pub use completions::{CompletionsArgs, ManArgs, run_completions, run_man};
@@ -149,12 +149,12 @@ pub struct Cli {
     pub config: Option<PathBuf>,
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: GatewayCommand,
 }
 
 /// What to do.
 #[derive(Clone, Debug, Subcommand)]
-pub enum Command {
+pub enum GatewayCommand {
     /// Run gateway, agent and a sample app in one process, with nothing to install.
     Demo(DemoArgs),
     /// Run a gateway.
@@ -333,7 +333,7 @@ impl Cli {
     }
 }
 
-impl Command {
+impl GatewayCommand {
     /// Returns the flags that set keys of the configuration.
     fn flags(&self) -> Vec<Flag> {
         let text = |address: &SocketAddr| address.to_string();

@@ -6,7 +6,7 @@ use rustix::process::getuid;
 
 use super::{Console, Exit};
 use gateway_config::Config;
-use gateway_net::audit::{Actor, Event, Record, append, appendable};
+use gateway_net::audit::{Actor, AuditEvent, AuditRecord, append, appendable};
 use gateway_types::UnixSeconds;
 
 /// Audit log of changes, if the configuration names a file. Without one they are in no log: the gateway, whose log has
@@ -31,10 +31,10 @@ impl Journal {
     }
 
     /// Writes a change down; reports a failure, because the change cannot be undone.
-    pub(super) fn write(&self, event: Event, console: &mut Console) {
+    pub(super) fn write(&self, event: AuditEvent, console: &mut Console) {
         let Some(path) = &self.path else { return };
         let at_ms = u64::try_from(self.now.get()).unwrap_or_default().saturating_mul(1000);
-        if let Err(error) = append(path, at_ms, Record::new(event)) {
+        if let Err(error) = append(path, at_ms, AuditRecord::new(event)) {
             console.complain(format_args!("done, but not written to the audit log {}: {error}", path.display()));
         }
     }

@@ -10,9 +10,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::client::{Client, ClientError, shown};
-use super::credentials::{CA_FILE_VARIABLE, Credentials, Kept, Remote, credentials_path, named_gateway, signed_in};
-use super::place::{Folder, Place, choose, complain, connect};
+use super::client::{ClientError, GatewayClient, shown};
+use super::credentials::{
+    CA_FILE_VARIABLE, Credentials, Remote, StoredCredentials, credentials_path, named_gateway, signed_in,
+};
+use super::place::{Folder, Venue, choose, complain, connect};
 use super::{Cli, Console, Exit, Output};
 use gateway_types::PublicUrl;
 use gateway_types::token::Token;
@@ -90,7 +92,7 @@ pub struct LogoutArgs {
 }
 
 #[derive(Debug, Deserialize)]
-struct Codes {
+struct LoginCodes {
     device_code: String,
     user_code: String,
     verification_uri_complete: String,
@@ -107,7 +109,7 @@ struct Granted {
 }
 
 #[derive(Debug, Deserialize)]
-struct WhoAmI {
+struct LoginWhoAmI {
     user: String,
     token: Option<OwnToken>,
 }
@@ -152,14 +154,19 @@ async fn login(args: &LoginArgs, env: &BTreeMap<String, String>, console: &mut C
     let ca_file = ca_file.or_else(|| old.and_then(|kept| kept.ca_file.clone()));
     // Later commands run in other folders.
     let ca_file = ca_file.map(|path| std::path::absolute(&path).unwrap_or(path));
-    let client = Client::new(&gateway, None, ca_file.as_deref()).map_err(|error| complain(&error, console))?;
+    let client = GatewayClient::new(&gateway, None, ca_file.as_deref()).map_err(|error| complain(&error, console))?;
     let granted = ask(&client, args, console).await.map_err(|error| complain(&error, console))?;
     let token = Token::parse(&granted.access_token).map_err(|_| complain(&LoginError::BadToken, console))?;
     let Granted { expires_at, token_id, user, .. } = granted;
     let (user, expires_at) = (shown(&user), shown(&expires_at));
-    let kept =
-        Kept { token, token_id, user: user.clone(), expires_at: Some(expires_at.clone()), ca_file: ca_file.clone() };
-    let with_new = Client::new(&gateway, Some(&kept.token), ca_file.as_deref());
+    let kept = StoredCredentials {
+        token,
+        token_id,
+        user: user.clone(),
+        expires_at: Some(expires_at.clone()),
+        ca_file: ca_file.clone(),
+    };
+    let with_new = GatewayClient::new(&gateway, Some(&kept.token), ca_file.as_deref());
     let kept_now = Credentials::update(&path, |credentials| credentials.keep(&gateway, kept));
     kept_now.map_err(|error| complain(&error, console))?;
     if let (Some(old), Ok(client)) = (old, with_new) {
@@ -179,8 +186,8 @@ async fn login(args: &LoginArgs, env: &BTreeMap<String, String>, console: &mut C
 }
 
 /// Asks for a sign-in, shows the code, and waits for the user.
-async fn ask(client: &Client, args: &LoginArgs, console: &mut Console) -> Result<Granted, LoginError> {
-    let codes: Codes = client.post("/device", &json!({"machine": browser::machine()})).await?;
+async fn ask(client: &GatewayClient, args: &LoginArgs, console: &mut Console) -> Result<Granted, LoginError> {
+    let codes: LoginCodes = client.post("/device", &json!({"machine": browser::machine()})).await?;
     let (uri, code) = (shown(&codes.verification_uri_complete), shown(&codes.user_code));
     match args.output {
         Output::Text => {
@@ -232,8 +239,8 @@ fn slower(error: &ClientError, interval: Duration) -> Duration {
 /// Runs `gateway whoami`.
 pub async fn run_whoami(cli: &Cli, args: &WhoAmIArgs, env: &BTreeMap<String, String>, console: &mut Console) -> Exit {
     match choose(cli, &args.remote, env, Folder::working()) {
-        Ok(Place::Gateway) => {}
-        Ok(Place::Here) => return say_operator(cli, args.output, env, console),
+        Ok(Venue::Gateway) => {}
+        Ok(Venue::Here) => return say_operator(cli, args.output, env, console),
         Err(error) => return complain(&error, console),
     }
     let (client, signed_in) = match connect(&args.remote, env, console) {
@@ -253,7 +260,7 @@ pub async fn run_whoami(cli: &Cli, args: &WhoAmIArgs, env: &BTreeMap<String, Str
             console.finish_with(format_args!("{told:#}"))
         }
         Output::Text => {
-            let who: WhoAmI = match serde_json::from_value(told) {
+            let who: LoginWhoAmI = match serde_json::from_value(told) {
                 Ok(who) => who,
                 Err(error) => return complain(&error, console),
             };
@@ -318,8 +325,8 @@ async fn logout(args: &LogoutArgs, env: &BTreeMap<String, String>, console: &mut
 }
 
 /// Revokes the token at the gateway. A token that is invalid there already needs no revocation.
-async fn revoke(gateway: &PublicUrl, kept: &Kept, console: &mut Console) -> Result<(), Exit> {
-    let client = Client::new(gateway, Some(&kept.token), kept.ca_file.as_deref());
+async fn revoke(gateway: &PublicUrl, kept: &StoredCredentials, console: &mut Console) -> Result<(), Exit> {
+    let client = GatewayClient::new(gateway, Some(&kept.token), kept.ca_file.as_deref());
     let client = client.map_err(|error| complain(&error, console))?;
     match client.delete(&format!("/tokens/{}", kept.token_id)).await {
         Ok(()) => Ok(()),

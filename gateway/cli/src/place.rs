@@ -5,7 +5,7 @@ use std::path::Path;
 
 use thiserror::Error;
 
-use super::client::Client;
+use super::client::GatewayClient;
 use super::credentials::{
     Credentials, CredentialsError, GATEWAY_VARIABLE, Remote, SignedIn, credentials_path, signed_in,
 };
@@ -20,7 +20,7 @@ const STORE_VARIABLE: &str = "GATEWAY_STORE__URL";
 
 /// Place of a command's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Venue {
     /// At a gateway, as a user.
     Gateway,
     /// On this machine's database, as the operator.
@@ -84,29 +84,29 @@ pub(super) fn choose(
     remote: &Remote,
     env: &BTreeMap<String, String>,
     folder: Folder,
-) -> Result<Place, NoPlace> {
+) -> Result<Venue, NoPlace> {
     let by_variable = env.get(CONFIG_VARIABLE).map(Path::new);
     let config_flag = cli.config.is_some() && cli.config.as_deref() != by_variable;
     if remote.gateway.is_some() || remote.token_file.is_some() {
-        return Ok(Place::Gateway);
+        return Ok(Venue::Gateway);
     }
     if config_flag {
-        return Ok(Place::Here);
+        return Ok(Venue::Here);
     }
     if env.contains_key(GATEWAY_VARIABLE) {
-        return Ok(Place::Gateway);
+        return Ok(Venue::Gateway);
     }
     if cli.config.is_some() {
-        return Ok(Place::Here);
+        return Ok(Venue::Here);
     }
     let is_here = folder.has_file || folder.has_database || env.contains_key(STORE_VARIABLE);
-    let here = || if is_here { Ok(Place::Here) } else { Err(NoPlace::NotSignedIn) };
+    let here = || if is_here { Ok(Venue::Here) } else { Err(NoPlace::NotSignedIn) };
     let path = match credentials_path(env) {
         Ok(path) => path,
         Err(CredentialsError::NoHome) => return here(),
         Err(error) => return Err(error.into()),
     };
-    if Credentials::load(&path)?.last_used().is_some() { Ok(Place::Gateway) } else { here() }
+    if Credentials::load(&path)?.last_used().is_some() { Ok(Venue::Gateway) } else { here() }
 }
 
 /// Returns a client for the gateway, or `None` for this machine; otherwise reports the reason and returns how the
@@ -116,11 +116,11 @@ pub(super) fn client(
     remote: &Remote,
     env: &BTreeMap<String, String>,
     console: &mut Console,
-) -> Result<Option<Client>, Exit> {
+) -> Result<Option<GatewayClient>, Exit> {
     let place = choose(cli, remote, env, Folder::working()).map_err(|error| complain(&error, console))?;
     match place {
-        Place::Here => Ok(None),
-        Place::Gateway => connect(remote, env, console).map(|(client, _)| Some(client)),
+        Venue::Here => Ok(None),
+        Venue::Gateway => connect(remote, env, console).map(|(client, _)| Some(client)),
     }
 }
 
@@ -129,10 +129,11 @@ pub(super) fn connect(
     remote: &Remote,
     env: &BTreeMap<String, String>,
     console: &mut Console,
-) -> Result<(Client, SignedIn), Exit> {
+) -> Result<(GatewayClient, SignedIn), Exit> {
     let signed_in = signed_in(remote, env).map_err(|error| complain(&error, console))?;
     let SignedIn { gateway, token, ca_file } = &signed_in;
-    let client = Client::new(gateway, Some(token), ca_file.as_deref()).map_err(|error| complain(&error, console))?;
+    let client =
+        GatewayClient::new(gateway, Some(token), ca_file.as_deref()).map_err(|error| complain(&error, console))?;
     Ok((client, signed_in))
 }
 
@@ -146,16 +147,16 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::credentials::{CREDENTIALS_VARIABLE, Kept};
-    use crate::{Command, WorkspaceArgs, WorkspaceCommand};
+    use crate::credentials::{CREDENTIALS_VARIABLE, StoredCredentials};
+    use crate::{GatewayCommand, WorkspaceArgs, WorkspaceCommand};
 
     /// Chooses for a command line and variables, with or without a user who has signed in.
-    fn chosen(words: &str, variables: &[(&str, &str)], has_signed_in: bool) -> Place {
+    fn chosen(words: &str, variables: &[(&str, &str)], has_signed_in: bool) -> Venue {
         let here = Folder { has_file: true, has_database: false };
         chosen_in(here, words, variables, has_signed_in).unwrap()
     }
 
-    fn chosen_in(here: Folder, words: &str, variables: &[(&str, &str)], has_signed_in: bool) -> Result<Place, NoPlace> {
+    fn chosen_in(here: Folder, words: &str, variables: &[(&str, &str)], has_signed_in: bool) -> Result<Venue, NoPlace> {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("credentials.json");
         let mut env: BTreeMap<String, String> =
@@ -164,7 +165,7 @@ mod tests {
         if has_signed_in {
             let token = gateway_types::token::Token::generate(gateway_types::token::TokenKind::User).unwrap();
             let (token_id, user) = ("t-1".to_owned(), "ann".to_owned());
-            let kept = Kept { token, token_id, user, expires_at: None, ca_file: None };
+            let kept = StoredCredentials { token, token_id, user, expires_at: None, ca_file: None };
             let gateway = "https://gw.example".parse().unwrap();
             Credentials::update(&file, |credentials| credentials.keep(&gateway, kept)).unwrap();
         }
@@ -175,7 +176,7 @@ mod tests {
         let all =
             ["gateway".to_owned(), "workspace".to_owned(), "list".to_owned()].into_iter().chain(own).chain(config);
         let cli = Cli::try_parse_from(all).unwrap();
-        let Command::Workspace(WorkspaceArgs { command: WorkspaceCommand::List(list) }) = &cli.command else {
+        let GatewayCommand::Workspace(WorkspaceArgs { command: WorkspaceCommand::List(list) }) = &cli.command else {
             panic!("{cli:?}")
         };
         choose(&cli, &list.remote, &env, here)
@@ -186,10 +187,10 @@ mod tests {
         let error = chosen_in(Folder::default(), "", &[], false).unwrap_err().to_string();
         assert!(error.contains("gateway login --gateway URL") && error.contains("--config FILE"), "{error}");
         let database = Folder { has_file: false, has_database: true };
-        assert_eq!(chosen_in(database, "", &[], false).unwrap(), Place::Here);
+        assert_eq!(chosen_in(database, "", &[], false).unwrap(), Venue::Here);
         let by_variable = chosen_in(Folder::default(), "", &[("GATEWAY_STORE__URL", "sqlite://g.db")], false);
-        assert_eq!(by_variable.unwrap(), Place::Here);
-        assert_eq!(chosen_in(database, "", &[], true).unwrap(), Place::Gateway);
+        assert_eq!(by_variable.unwrap(), Venue::Here);
+        assert_eq!(chosen_in(database, "", &[], true).unwrap(), Venue::Gateway);
     }
 
     #[test]
@@ -197,16 +198,16 @@ mod tests {
         let url = ("GATEWAY_URL", "https://gw.example");
         let config = ("GATEWAY_CONFIG", "elsewhere.toml");
         for (words, variables, has_signed_in, expected) in [
-            ("", &[][..], false, Place::Here),
-            ("", &[], true, Place::Gateway),
-            ("--config here.toml", &[], true, Place::Here),
-            ("--config here.toml", &[url], true, Place::Here),
-            ("--config here.toml", &[url, config], true, Place::Here),
-            ("--gateway https://gw.example", &[config], false, Place::Gateway),
-            ("--token-file t --config here.toml", &[], false, Place::Gateway),
-            ("", &[url], false, Place::Gateway),
-            ("", &[url, config], false, Place::Gateway),
-            ("", &[config], true, Place::Here),
+            ("", &[][..], false, Venue::Here),
+            ("", &[], true, Venue::Gateway),
+            ("--config here.toml", &[], true, Venue::Here),
+            ("--config here.toml", &[url], true, Venue::Here),
+            ("--config here.toml", &[url, config], true, Venue::Here),
+            ("--gateway https://gw.example", &[config], false, Venue::Gateway),
+            ("--token-file t --config here.toml", &[], false, Venue::Gateway),
+            ("", &[url], false, Venue::Gateway),
+            ("", &[url, config], false, Venue::Gateway),
+            ("", &[config], true, Venue::Here),
         ] {
             assert_eq!(chosen(words, variables, has_signed_in), expected, "{words} {variables:?} {has_signed_in}");
         }

@@ -8,26 +8,26 @@ use std::fmt;
 use std::path::Path;
 
 use gateway_ci::downloads::Downloads;
-use gateway_config::{CiSystem, ClientSecret, Config, Problem, StoreUrl};
+use gateway_config::{CiSystem, ClientSecret, Config, ConfigProblem, StoreUrl};
 use gateway_net::fetch::{Fetch, Trust};
 
 /// Findings about a configuration.
 #[derive(Debug, Default)]
-pub struct Findings {
+pub struct PreflightFindings {
     /// Problems with which a gateway cannot start.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<ConfigProblem>,
     /// Files that are read when they are needed, and could not be now. A gateway starts without them.
-    pub later: Vec<Problem>,
+    pub later: Vec<ConfigProblem>,
     /// Likely mistakes, which need not be any.
-    pub warnings: Vec<Problem>,
+    pub warnings: Vec<ConfigProblem>,
     /// Number of files and folders that were checked.
     pub opened: usize,
 }
 
 /// Opens everything. Reads files and folders, and makes nothing.
 #[must_use]
-pub fn look(config: &Config) -> Findings {
-    let mut look = Look { config, found: Findings::default() };
+pub fn look(config: &Config) -> PreflightFindings {
+    let mut look = ConfigCheck { config, found: PreflightFindings::default() };
     tls::look(&mut look);
     look.store();
     look.sign_in();
@@ -44,12 +44,12 @@ pub fn look(config: &Config) -> Findings {
 }
 
 /// A look at one configuration.
-struct Look<'a> {
+struct ConfigCheck<'a> {
     config: &'a Config,
-    found: Findings,
+    found: PreflightFindings,
 }
 
-impl Look<'_> {
+impl ConfigCheck<'_> {
     /// Notes the problem with the value of a key, if there is one.
     fn note<E: fmt::Display>(&mut self, key: &str, opened: Result<(), E>) {
         self.found.opened += 1;

@@ -15,7 +15,7 @@ use std::process::Command;
 
 use clap::Args;
 
-use self::command::{Client, Unquotable};
+use self::command::{SshClient, Unquotable};
 use super::credentials::{Remote, TOKEN_FILE_VARIABLE, signed_in};
 use super::forward::parse_workspace;
 use super::{Console, Exit};
@@ -128,7 +128,7 @@ pub fn run_ssh_config(args: &SshConfigArgs, env: &BTreeMap<String, String>, cons
 }
 
 /// Finds the words with which ssh has to call this program, and the folder of ssh's files.
-fn client(remote: &Remote, env: &BTreeMap<String, String>) -> Result<(Client, PathBuf), String> {
+fn client(remote: &Remote, env: &BTreeMap<String, String>) -> Result<(SshClient, PathBuf), String> {
     let signed_in = signed_in(remote, env).map_err(|error| error.to_string())?;
     let program =
         std::env::current_exe().map_err(|error| format!("this program does not know where it is: {error}"))?;
@@ -136,7 +136,7 @@ fn client(remote: &Remote, env: &BTreeMap<String, String>) -> Result<(Client, Pa
     let token_file = remote.token_file.clone().or_else(|| env.get(TOKEN_FILE_VARIABLE).map(PathBuf::from));
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
     let home = home.ok_or("there is no home directory, which has ssh's configuration: set HOME")?;
-    let client = Client {
+    let client = SshClient {
         program,
         gateway: signed_in.gateway,
         token_file: token_file.map(absolute).transpose()?,

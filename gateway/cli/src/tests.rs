@@ -99,22 +99,24 @@ impl Site {
         let cli = self.cli(words);
         let env = BTreeMap::new();
         match &cli.command {
-            Command::Config(args) => run_config(&cli, args, &env, console),
-            Command::Token(args) => run_token(&cli, args, &env, console, UnixSeconds::new(1_800_000_000)).await,
-            Command::Workspace(args) => run_workspace(&cli, args, &env, console, UnixSeconds::new(1_800_000_000)).await,
-            Command::Login(args) => run_login(args, &env, console).await,
-            Command::Whoami(args) => run_whoami(&cli, args, &env, console).await,
-            Command::Logout(args) => run_logout(args, &env, console).await,
-            Command::Environment(args) => run_environment(args, &env, console).await,
-            Command::User(args) => run_user(&cli, args, &env, console, UnixSeconds::new(1_800_000_000)).await,
-            Command::Demo(_)
-            | Command::Serve(_)
-            | Command::Forward(_)
-            | Command::Ssh(_)
-            | Command::SshConfig(_)
-            | Command::Completions(_)
-            | Command::Man(_)
-            | Command::CiRun(_) => {
+            GatewayCommand::Config(args) => run_config(&cli, args, &env, console),
+            GatewayCommand::Token(args) => run_token(&cli, args, &env, console, UnixSeconds::new(1_800_000_000)).await,
+            GatewayCommand::Workspace(args) => {
+                run_workspace(&cli, args, &env, console, UnixSeconds::new(1_800_000_000)).await
+            }
+            GatewayCommand::Login(args) => run_login(args, &env, console).await,
+            GatewayCommand::Whoami(args) => run_whoami(&cli, args, &env, console).await,
+            GatewayCommand::Logout(args) => run_logout(args, &env, console).await,
+            GatewayCommand::Environment(args) => run_environment(args, &env, console).await,
+            GatewayCommand::User(args) => run_user(&cli, args, &env, console, UnixSeconds::new(1_800_000_000)).await,
+            GatewayCommand::Demo(_)
+            | GatewayCommand::Serve(_)
+            | GatewayCommand::Forward(_)
+            | GatewayCommand::Ssh(_)
+            | GatewayCommand::SshConfig(_)
+            | GatewayCommand::Completions(_)
+            | GatewayCommand::Man(_)
+            | GatewayCommand::CiRun(_) => {
                 panic!("not run here")
             }
         }

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 
 pub use self::out::OutArgs;
 use self::out::TokenFile;
-use self::row::Row;
+use self::row::TokenItem;
 use super::local::{Journal, operator};
 use super::{Cli, Console, CreateTokenArgs, Exit, ListArgs, Output, RotateTokenArgs, TokenArgs, TokenCommand, place};
 use gateway_config::{AuthMode, Config, StoreUrl};
-use gateway_net::audit::{Event, Text};
+use gateway_net::audit::{AuditEvent, Text};
 use gateway_store::{NewToken, Rotated, Store, StoreError, Terms, TokenId};
 use gateway_types::token::TokenKind;
 use gateway_types::{UnixSeconds, UserName, WorkspaceName};
@@ -64,7 +64,7 @@ async fn run_on(
 ) -> Result<Exit, Exit> {
     if let TokenCommand::List(list) = &args.command {
         let tokens = store.list_tokens().await.map_err(|error| fail(console, &error))?;
-        let rows: Vec<Row> = tokens.iter().map(|token| Row::of(token, now)).collect();
+        let rows: Vec<TokenItem> = tokens.iter().map(|token| TokenItem::of(token, now)).collect();
         return Ok(console.finish_with(row::show(&rows, list.output)));
     }
     let journal = Journal::open(config, now, console)?;
@@ -152,7 +152,7 @@ async fn create_token(
     };
     let made = made.map_err(|error| fail(console, &error))?;
     let (kind, subject) = speaks_for(args);
-    let event = Event::TokenCreated {
+    let event = AuditEvent::TokenCreated {
         by: operator(),
         token: Text::of(made.id),
         subject_kind: kind.as_str(),
@@ -221,7 +221,7 @@ async fn rotate_token(
         }
     };
     let (token, successor) = (Text::of(args.id), Text::of(made.id));
-    journal.write(Event::TokenRotated { by: operator(), token, successor, until: Text::of(until) }, console);
+    journal.write(AuditEvent::TokenRotated { by: operator(), token, successor, until: Text::of(until) }, console);
     let expires_at = expires_at.map(|time| time.to_string());
     let shown = Handed { id: made.id.to_string(), token: made.token.reveal(), expires_at: expires_at.as_deref(), file };
     let exit = hand_over(store, journal, (&made, shown, args.output), console, now).await?;
@@ -264,7 +264,7 @@ async fn revoke_token(
 ) -> Result<Exit, Exit> {
     match store.revoke_token(id, now).await {
         Ok(true) => {
-            journal.write(Event::TokenRevoked { by: operator(), token: Text::of(id) }, console);
+            journal.write(AuditEvent::TokenRevoked { by: operator(), token: Text::of(id) }, console);
             console.hint(format_args!("{id} is revoked"));
             Ok(Exit::Success)
         }

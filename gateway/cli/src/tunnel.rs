@@ -23,9 +23,9 @@ use thiserror::Error;
 use tokio::task::JoinSet;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::Role;
-use tunnel_link::connect::Stream;
+use tunnel_link::connect::DialedStream;
 use tunnel_link::raw::{
-    self, Broken, CLOSE_TIMEOUT, CUT_TIMEOUT, Carrier, Copied, Local, PING_INTERVAL, PROTOCOL, code,
+    self, CLOSE_TIMEOUT, CUT_TIMEOUT, Carrier, CarrierBroken, Copied, Local, PING_INTERVAL, PROTOCOL, code,
 };
 
 use super::credentials::SignedIn;
@@ -34,7 +34,7 @@ use gateway_types::PublicUrl;
 use gateway_types::token::Token;
 use gateway_types::{Port, WorkspaceName, Zone};
 
-pub(super) use self::refusal::{Refusal, Target};
+pub(super) use self::refusal::{PortTarget, TunnelRefusal};
 
 /// Path at which the public host tells the zone.
 const ZONE_PATH: &str = "/.gateway/zone";
@@ -79,16 +79,16 @@ pub(super) enum TunnelError {
     },
     /// The gateway refused, or cannot serve the request.
     #[error("{0}")]
-    Refused(Refusal),
+    Refused(TunnelRefusal),
     /// The local end of the stream broke.
     #[error("the local connection broke")]
     Local(#[source] std::io::Error),
     /// The stream was ended from the other side.
     #[error("{0}")]
-    Ended(Refusal),
+    Ended(TunnelRefusal),
     /// The way in between broke.
     #[error("the connection with the gateway broke")]
-    Broken(#[source] Broken),
+    Broken(#[source] CarrierBroken),
     /// The system gives no random bytes, or a text cannot stand in a header.
     #[error("the request cannot be made")]
     Request,
@@ -97,7 +97,7 @@ pub(super) enum TunnelError {
 /// Problem document of a gateway.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Problem {
+struct TunnelProblem {
     detail: String,
     limit: Option<String>,
     reason: Option<String>,
@@ -109,7 +109,7 @@ struct ZoneAnswer {
     zone: String,
 }
 
-type Answer = (response::Parts, AnswerBody);
+type DialAnswer = (response::Parts, AnswerBody);
 
 enum AnswerBody {
     Switched(TokioIo<Upgraded>),
@@ -141,7 +141,7 @@ impl Tunnel {
     /// [`TunnelError::Refused`] has the gateway's code.
     ///
     /// Cancel safety: safe; what was opened is closed.
-    pub(super) async fn open(&self, target: &Target) -> Result<TokioIo<Upgraded>, TunnelError> {
+    pub(super) async fn open(&self, target: &PortTarget) -> Result<TokioIo<Upgraded>, TunnelError> {
         let host = host(&self.zone, &target.workspace, target.port);
         let mut request = request(raw::PATH, &authority(&host, &self.gateway))?;
         let key = key()?;
@@ -165,7 +165,7 @@ impl Tunnel {
 
     /// Opens a stream and joins it with the local end, until both directions have finished. Returns the local end, and
     /// the outcome.
-    pub(super) async fn carry<L: Local>(&self, target: &Target, local: L) -> (L, Result<Copied, TunnelError>) {
+    pub(super) async fn carry<L: Local>(&self, target: &PortTarget, local: L) -> (L, Result<Copied, TunnelError>) {
         let stream = match self.open(target).await {
             Ok(stream) => stream,
             Err(error) => return (local, Err(error)),
@@ -175,8 +175,14 @@ impl Tunnel {
         let (goodbye, local) = carrier.part();
         match &ended {
             Ok(_) => goodbye.say(code::FINISHED, "", CLOSE_TIMEOUT).await,
-            Err(Broken::Rule(_)) => goodbye.say(code::PROTOCOL, "bad_message", CUT_TIMEOUT).await,
-            Err(Broken::Here(_) | Broken::There { .. } | Broken::Lost(_) | Broken::Gone | Broken::Silent) => {
+            Err(CarrierBroken::Rule(_)) => goodbye.say(code::PROTOCOL, "bad_message", CUT_TIMEOUT).await,
+            Err(
+                CarrierBroken::Here(_)
+                | CarrierBroken::There { .. }
+                | CarrierBroken::Lost(_)
+                | CarrierBroken::Gone
+                | CarrierBroken::Silent,
+            ) => {
                 goodbye.say(code::RESET, "user_reset", CUT_TIMEOUT).await;
             }
         }
@@ -184,18 +190,20 @@ impl Tunnel {
     }
 }
 
-fn refused(target: &Target, head: &response::Parts, body: &[u8]) -> TunnelError {
+fn refused(target: &PortTarget, head: &response::Parts, body: &[u8]) -> TunnelError {
     let code = head.headers.get("gateway-error").and_then(|code| code.to_str().ok());
     let Some(code) = code else { return TunnelError::NotGateway { status: head.status } };
-    let Problem { detail, limit, reason } = serde_json::from_slice(body).unwrap_or_default();
-    TunnelError::Refused(Refusal::of_answer(target, code, &detail, limit.or(reason).as_deref()))
+    let TunnelProblem { detail, limit, reason } = serde_json::from_slice(body).unwrap_or_default();
+    TunnelError::Refused(TunnelRefusal::of_answer(target, code, &detail, limit.or(reason).as_deref()))
 }
 
-fn ended_by(target: &Target, broken: Broken) -> TunnelError {
+fn ended_by(target: &PortTarget, broken: CarrierBroken) -> TunnelError {
     match broken {
-        Broken::Here(error) => TunnelError::Local(error),
-        Broken::There { code, reason } => TunnelError::Ended(Refusal::of_end(target, code, &reason)),
-        broken @ (Broken::Lost(_) | Broken::Gone | Broken::Silent | Broken::Rule(_)) => TunnelError::Broken(broken),
+        CarrierBroken::Here(error) => TunnelError::Local(error),
+        CarrierBroken::There { code, reason } => TunnelError::Ended(TunnelRefusal::of_end(target, code, &reason)),
+        broken @ (CarrierBroken::Lost(_) | CarrierBroken::Gone | CarrierBroken::Silent | CarrierBroken::Rule(_)) => {
+            TunnelError::Broken(broken)
+        }
     }
 }
 
@@ -235,12 +243,12 @@ fn accepts(headers: &HeaderMap, key: &str) -> bool {
 }
 
 /// Sends the request, and reads the answer whole unless the connection switches.
-async fn answer(stream: Box<dyn Stream>, request: Request<Empty<Bytes>>) -> Result<Answer, TunnelError> {
+async fn answer(stream: Box<dyn DialedStream>, request: Request<Empty<Bytes>>) -> Result<DialAnswer, TunnelError> {
     let asked = tokio::time::timeout(ANSWER_TIMEOUT, ask(stream, request));
     asked.await.map_err(|_elapsed| TunnelError::TimedOut)?
 }
 
-async fn ask(stream: Box<dyn Stream>, request: Request<Empty<Bytes>>) -> Result<Answer, TunnelError> {
+async fn ask(stream: Box<dyn DialedStream>, request: Request<Empty<Bytes>>) -> Result<DialAnswer, TunnelError> {
     let mut builder = http1::Builder::new();
     let shaken = builder.max_buf_size(ANSWER_BYTES_MAX).handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = shaken.map_err(TunnelError::Http)?;

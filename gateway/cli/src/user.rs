@@ -9,7 +9,7 @@ use super::local::{Journal, operator};
 use super::place::{self, complain};
 use super::token::{Use, fail, open_store};
 use super::{Cli, Console, Exit, NamedUser, Output, UserArgs, UserCommand, table};
-use gateway_net::audit::{Event, Text};
+use gateway_net::audit::{AuditEvent, Text};
 use gateway_store::{Store, StoreError, User};
 use gateway_types::UnixSeconds;
 
@@ -92,7 +92,7 @@ fn say(named: &NamedUser, found: bool, (state, journal): (&'static str, &Journal
         console.complain(format_args!("there is no user {name}"));
         return Exit::Failed;
     }
-    journal.write(Event::UserChanged { by: operator(), user: Text::of(name), how: state }, console);
+    journal.write(AuditEvent::UserChanged { by: operator(), user: Text::of(name), how: state }, console);
     match named.output {
         Output::Text => {
             console.hint(format_args!("{name} is {state}"));

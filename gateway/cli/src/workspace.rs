@@ -13,14 +13,14 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use self::change::Change;
-use self::row::Row;
-use self::wish::Look;
+use self::change::DesiredChange;
+use self::row::WorkspaceItem;
+use self::wish::WorkspaceLook;
 use super::local::{Journal, operator};
 use super::token::{Use, fail, open_store};
 use super::{Cli, Console, Exit, OpenArgs, Output, ShareArgs, ShowArgs, WorkspaceArgs, WorkspaceCommand, place, table};
 use gateway_config::Config;
-use gateway_net::audit::{Event, Items, Text};
+use gateway_net::audit::{AuditEvent, Items, Text};
 use gateway_store::{Managed, Store, StoreError};
 use gateway_types::{Audience, Port, Share, UnixSeconds, UserName, WorkspaceName};
 
@@ -62,7 +62,7 @@ async fn run_here(
 ) -> Result<Exit, Exit> {
     let purpose = if matches!(args.command, WorkspaceCommand::Create(_)) { Use::New } else { Use::Present };
     let (config, store) = open_store(cli, env, (purpose, &mut *console)).await?;
-    if let Some(change) = Change::of(&args.command) {
+    if let Some(change) = DesiredChange::of(&args.command) {
         let done = change::change_here((&store, &config), change, console, now).await;
         store.close().await;
         return done;
@@ -132,7 +132,7 @@ async fn show_one(
     let managed = store.managed(&args.workspace).await?;
     let cluster = managed.as_ref().and_then(Managed::kubernetes).map(|state| state.cluster_name.to_string());
     let provider = managed.as_ref().and_then(Managed::ci).map(|state| state.provider.to_string());
-    let look = managed.as_ref().map(Look::of);
+    let look = managed.as_ref().map(WorkspaceLook::of);
     let live: Vec<&Share> = workspace.shares.iter().filter(|share| share.is_live(now)).collect();
     let (url, port_url) = (address(config, &workspace.name, None), address(config, &workspace.name, Some("{port}")));
     Ok(console.finish_with(match args.output {
@@ -147,7 +147,7 @@ async fn show_one(
                     Some(provider) => ("provider", provider),
                     None => ("cluster", cluster.unwrap_or_else(|| "-".to_owned())),
                 },
-                ("state", look.as_ref().map_or_else(|| "-".to_owned(), Look::told)),
+                ("state", look.as_ref().map_or_else(|| "-".to_owned(), WorkspaceLook::told)),
                 ("wanted", look.map_or_else(|| "-".to_owned(), |look| look.desired)),
                 ("created", workspace.created_at.to_string()),
                 ("address", url),
@@ -204,7 +204,7 @@ async fn list(store: &Store, config: &Config, output: Output, console: &mut Cons
             false => None,
             true => store.managed(&workspace.name).await?,
         };
-        rows.push(Row::here(config, &workspace, managed.as_ref()));
+        rows.push(WorkspaceItem::here(config, &workspace, managed.as_ref()));
     }
     Ok(console.finish_with(row::show(&rows, output)))
 }
@@ -299,8 +299,8 @@ async fn show(store: &Store, args: &ShareArgs, console: &mut Console, now: UnixS
     }))
 }
 
-fn changed(workspace: &WorkspaceName, added: Items, removed: Items) -> Event {
-    Event::SharesChanged { by: operator(), workspace: Text::of(workspace), added, removed }
+fn changed(workspace: &WorkspaceName, added: Items, removed: Items) -> AuditEvent {
+    AuditEvent::SharesChanged { by: operator(), workspace: Text::of(workspace), added, removed }
 }
 
 fn no_such(workspace: &WorkspaceName, console: &mut Console) -> Exit {

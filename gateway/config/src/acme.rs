@@ -2,14 +2,14 @@
 
 use super::agents::YES_OR_NO;
 use super::reader::Reader;
-use super::value::Kind;
+use super::value::ValueKind;
 use super::{Acme, TlsFiles};
 use gateway_types::PublicUrl;
 use gateway_types::Zone;
 
 const SWITCH: &str = "tls.acme.directory";
 
-const DIRECTORY: Kind<String> = Kind {
+const DIRECTORY: ValueKind<String> = ValueKind {
     accepted: "the https URL of an ACME directory such as `https://acme-v02.api.letsencrypt.org/directory`",
     parse: |text| match url::Url::parse(text) {
         Ok(url) if url.scheme() == "https" && url.has_host() => Ok(url.into()),
@@ -20,7 +20,7 @@ const DIRECTORY: Kind<String> = Kind {
     secret: false,
 };
 
-const EMAIL: Kind<String> = Kind {
+const EMAIL: ValueKind<String> = ValueKind {
     accepted: "an e-mail address",
     parse: |text| match text.split_once('@') {
         Some((name, host)) if !name.is_empty() && !host.is_empty() && !text.contains(char::is_whitespace) => {
@@ -32,7 +32,7 @@ const EMAIL: Kind<String> = Kind {
     secret: false,
 };
 
-const NAMES: Kind<Vec<String>> = Kind {
+const NAMES: ValueKind<Vec<String>> = ValueKind {
     accepted: "DNS names with commas between them, perhaps beginning with `*.`",
     parse: |text| text.split(',').map(|name| parse_name(name.trim())).collect(),
     show: |names| names.join(", "),

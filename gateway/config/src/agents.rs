@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::reader::Reader;
-use super::value::{DURATION, ENDPOINT, Kind};
+use super::value::{DURATION, ENDPOINT, ValueKind};
 use gateway_types::PublicUrl;
 use gateway_types::{Endpoint, UserTemplate, WorkspaceTemplate, Zone};
 
@@ -112,7 +112,7 @@ pub struct CiRule {
     pub create: bool,
 }
 
-pub(super) const YES_OR_NO: Kind<bool> = Kind {
+pub(super) const YES_OR_NO: ValueKind<bool> = ValueKind {
     accepted: "`true` or `false`",
     parse: |text| match text {
         "true" => Ok(true),
@@ -123,7 +123,7 @@ pub(super) const YES_OR_NO: Kind<bool> = Kind {
     secret: false,
 };
 
-const EXACT_TEXT: Kind<Box<str>> = Kind {
+const EXACT_TEXT: ValueKind<Box<str>> = ValueKind {
     accepted: "1 to 512 printable ASCII characters without spaces",
     parse: |text| {
         let is_text = (1..=512).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
@@ -133,7 +133,7 @@ const EXACT_TEXT: Kind<Box<str>> = Kind {
     secret: false,
 };
 
-const URI_PREFIX: Kind<Box<str>> = Kind {
+const URI_PREFIX: ValueKind<Box<str>> = ValueKind {
     accepted: "the beginning of a URI that ends in a slash such as `spiffe://example.com/workspace/`",
     parse: |text| {
         let has_scheme = text.split_once("://").is_some_and(|(scheme, rest)| !scheme.is_empty() && rest.len() > 1);
@@ -147,7 +147,7 @@ const URI_PREFIX: Kind<Box<str>> = Kind {
     secret: false,
 };
 
-const NAMESPACE: Kind<NamespacePattern> = Kind {
+const NAMESPACE: ValueKind<NamespacePattern> = ValueKind {
     accepted: "the name of a namespace, or the beginning of some and a star such as `ws-*`",
     parse: |text| {
         let (name, is_beginning) = text.strip_suffix('*').map_or((text, false), |beginning| (beginning, true));
@@ -168,21 +168,21 @@ const NAMESPACE: Kind<NamespacePattern> = Kind {
     secret: false,
 };
 
-const WORKSPACE_TEMPLATE: Kind<WorkspaceTemplate> = Kind {
+const WORKSPACE_TEMPLATE: ValueKind<WorkspaceTemplate> = ValueKind {
     accepted: "a name with placeholders such as `{pod}` or `ci-{project_path}--{job_id}`",
     parse: |text| text.parse().map_err(|error: gateway_types::BadTemplate| error.to_string()),
     show: ToString::to_string,
     secret: false,
 };
 
-const USER_TEMPLATE: Kind<UserTemplate> = Kind {
+const USER_TEMPLATE: ValueKind<UserTemplate> = ValueKind {
     accepted: "the name of a user, or one with a placeholder such as `{user_login}`",
     parse: |text| text.parse().map_err(|error: gateway_types::BadTemplate| error.to_string()),
     show: ToString::to_string,
     secret: false,
 };
 
-const CLAIM_NAMES: Kind<Vec<Box<str>>> = Kind {
+const CLAIM_NAMES: ValueKind<Vec<Box<str>>> = ValueKind {
     accepted: "names of claims with spaces between them such as `project_id job_id`",
     parse: |text| {
         let names: Vec<Box<str>> = text.split_ascii_whitespace().map(Into::into).collect();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::AgentAuth;
 use super::reader::Reader;
 use super::sections::{AUTH_MODE, AuthMode};
-use super::value::{COUNT, DURATION, Kind};
+use super::value::{COUNT, DURATION, ValueKind};
 use gateway_types::{Endpoint, GroupName, Scheme};
 use gateway_types::{PublicUrl, Secret};
 
@@ -81,21 +81,21 @@ pub enum ClientSecret {
     Value(Secret),
 }
 
-const ENDPOINT: Kind<Endpoint> = Kind {
+const ENDPOINT: ValueKind<Endpoint> = ValueKind {
     accepted: "an https URL such as `https://id.example.com/realms/dev`",
     parse: |text| text.parse().map_err(|error: gateway_types::BadEndpoint| error.to_string()),
     show: ToString::to_string,
     secret: false,
 };
 
-const WORD: Kind<String> = Kind {
+const WORD: ValueKind<String> = ValueKind {
     accepted: "a text without spaces",
     parse: |text| if text.contains(' ') { Err("it contains a space".to_owned()) } else { printable(text) },
     show: Clone::clone,
     secret: false,
 };
 
-const SCOPE_LIST: Kind<String> = Kind {
+const SCOPE_LIST: ValueKind<String> = ValueKind {
     accepted: "scopes separated by single spaces, `openid` among them",
     parse: |text| {
         let text = printable(text)?;
@@ -108,14 +108,14 @@ const SCOPE_LIST: Kind<String> = Kind {
     secret: false,
 };
 
-const GROUP: Kind<GroupName> = Kind {
+const GROUP: ValueKind<GroupName> = ValueKind {
     accepted: "the name of a group",
     parse: |text| text.parse().map_err(|error: gateway_types::BadGroupName| error.to_string()),
     show: ToString::to_string,
     secret: false,
 };
 
-const SECRET: Kind<Secret> = Kind {
+const SECRET: ValueKind<Secret> = ValueKind {
     accepted: "a text",
     parse: |text| if text.is_empty() { Err("it is empty".to_owned()) } else { Ok(Secret::new(text.to_owned())) },
     show: |_| Secret::MASK.to_owned(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::agents::YES_OR_NO;
 use super::reader::Reader;
-use super::value::{COUNT_32, DURATION, ENDPOINT, FILE_PATH, FILE_PATHS, Kind, TEXT};
+use super::value::{COUNT_32, DURATION, ENDPOINT, FILE_PATH, FILE_PATHS, TEXT, ValueKind};
 use gateway_types::PublicUrl;
 use gateway_types::{Endpoint, JOB_TIMES, JobTime, ProviderName, SAVE_TIMES, hexadecimal};
 
@@ -147,7 +147,7 @@ pub enum CiEditor {
     },
 }
 
-const URL: Kind<String> = Kind {
+const URL: ValueKind<String> = ValueKind {
     accepted: "an http or https URL",
     parse: |text| match url::Url::parse(text) {
         Ok(url) if !matches!(url.scheme(), "http" | "https") || !url.has_host() => Err("not an http URL".to_owned()),
@@ -163,7 +163,7 @@ const URL: Kind<String> = Kind {
 };
 
 /// Tags may contain spaces, but no commas.
-const TAGS: Kind<Vec<String>> = Kind {
+const TAGS: ValueKind<Vec<String>> = ValueKind {
     accepted: "tags with commas between them",
     parse: |text| {
         let tags: Vec<String> =
@@ -175,7 +175,7 @@ const TAGS: Kind<Vec<String>> = Kind {
     secret: false,
 };
 
-const VARIABLES: Kind<Vec<String>> = Kind {
+const VARIABLES: ValueKind<Vec<String>> = ValueKind {
     accepted: "names of environment variables with spaces or commas between them",
     parse: |text| {
         let split = |byte: char| byte == ',' || byte.is_ascii_whitespace();
@@ -190,7 +190,7 @@ const VARIABLES: Kind<Vec<String>> = Kind {
     secret: false,
 };
 
-const WORDS: Kind<Vec<String>> = Kind {
+const WORDS: ValueKind<Vec<String>> = ValueKind {
     accepted: "a program and its arguments with spaces between them such as `gitlab-ci-local --shell-isolation`",
     parse: |text| {
         let words: Vec<String> = text.split_ascii_whitespace().map(str::to_owned).collect();
@@ -200,7 +200,7 @@ const WORDS: Kind<Vec<String>> = Kind {
     secret: false,
 };
 
-const SHA256: Kind<[u8; 32]> = Kind {
+const SHA256: ValueKind<[u8; 32]> = ValueKind {
     accepted: "64 hexadecimal digits",
     parse: |text| {
         let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
@@ -222,7 +222,7 @@ enum Which {
     Command,
 }
 
-const KIND: Kind<Which> = Kind {
+const KIND: ValueKind<Which> = ValueKind {
     accepted: "`gitlab` or `command`",
     parse: |text| match text {
         "gitlab" => Ok(Which::Gitlab),
@@ -236,7 +236,7 @@ const KIND: Kind<Which> = Kind {
     secret: false,
 };
 
-const TOKEN: Kind<GitlabToken> = Kind {
+const TOKEN: ValueKind<GitlabToken> = ValueKind {
     accepted: "`private` or `job`",
     parse: |text| match text {
         "private" => Ok(GitlabToken::Private),
@@ -258,7 +258,7 @@ enum EditorFrom {
     Archive,
 }
 
-const EDITOR: Kind<EditorFrom> = Kind {
+const EDITOR: ValueKind<EditorFrom> = ValueKind {
     accepted: "`none`, `installed` or `archive`",
     parse: |text| match text {
         "none" => Ok(EditorFrom::None),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::reader::Reader;
-use super::value::{DURATION, ENDPOINT, Kind, TEXT};
+use super::value::{DURATION, ENDPOINT, TEXT, ValueKind};
 use gateway_types::PublicUrl;
 use gateway_types::{Endpoint, UserName};
 
@@ -56,7 +56,7 @@ impl Default for Environments {
     }
 }
 
-const USERS: Kind<Vec<UserName>> = Kind {
+const USERS: ValueKind<Vec<UserName>> = ValueKind {
     accepted: "names of users with commas between them",
     parse: |text| {
         let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());

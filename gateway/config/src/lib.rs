@@ -32,11 +32,11 @@ pub use agents::{AgentAuth, CiIssuer, CiRule, KubernetesIssuer, KubernetesRule, 
 pub use auth::{Auth, ClientSecret, Oidc};
 pub use ci::{Ci, CiEditor, CiProvider, CiSystem, CommandCi, GitlabCi, GitlabToken};
 pub use environments::{Environments, JobIssuer};
-pub use problem::{BadConfig, Place, Problem};
+pub use problem::{BadConfig, ConfigProblem, ValueOrigin};
 pub use sections::{AuthMode, LogFormat};
 pub use source::{Flag, process_environment};
 pub use store::StoreConfig;
-pub use value::{BadStoreUrl, Network, PostgresUrl, StoreUrl, parse_duration};
+pub use value::{BadStoreUrl, IpNetwork, PostgresUrl, StoreUrl, parse_duration};
 
 /// The file that is read when no other is named and it exists.
 pub const DEFAULT_FILE: &str = "gateway.toml";
@@ -94,7 +94,7 @@ pub struct Listen {
     pub admin_hosts: Vec<String>,
     /// Load balancers in front of users and agents that announce the client's address (PROXY protocol, version 1 or 2).
     /// Every connection from these must carry it; from all others it is never read.
-    pub trusted_proxies: Vec<Network>,
+    pub trusted_proxies: Vec<IpNetwork>,
     /// Users may open WebSockets on streams of HTTP/2 (RFC 8441). Without, browsers open a connection for each.
     pub websocket_http2: bool,
 }
@@ -312,7 +312,7 @@ pub struct EffectiveRow {
     /// Layer that the value came from.
     pub origin: Origin,
     /// Place of the value.
-    pub place: Place,
+    pub place: ValueOrigin,
     /// Accepted values, for people.
     pub accepted: &'static str,
 }
@@ -357,16 +357,16 @@ impl Config {
 
     /// Makes a problem of a key, at the place of its value.
     #[must_use]
-    pub fn problem(&self, key: &str, wrong: impl Into<String>) -> Problem {
+    pub fn problem(&self, key: &str, wrong: impl Into<String>) -> ConfigProblem {
         let row = self.rows.iter().find(|row| row.key == key);
-        let place = row.map_or(Place::Default, |row| row.place.clone());
-        Problem::of_key(place, key.to_owned(), wrong)
+        let place = row.map_or(ValueOrigin::Default, |row| row.place.clone());
+        ConfigProblem::of_key(place, key.to_owned(), wrong)
     }
 
     /// Finds a database in the working directory that an earlier version would have used. Relative paths of a file
     /// started there, and a new database beside the file would hide it.
     #[must_use]
-    pub fn stray_database(&self) -> Option<Problem> {
+    pub fn stray_database(&self) -> Option<ConfigProblem> {
         let StoreUrl::SqliteFile(path) = &self.store.url else { return None };
         let folder = self.file.as_deref()?.parent().filter(|folder| !folder.as_os_str().is_empty())?;
         let stray = path.strip_prefix(folder).ok()?;

@@ -12,7 +12,7 @@ const SHOWN_CHARS_MAX: usize = 60;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadConfig {
     /// The mistakes, in the order in which they were found.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<ConfigProblem>,
 }
 
 impl std::error::Error for BadConfig {}
@@ -29,9 +29,9 @@ impl fmt::Display for BadConfig {
 
 /// One mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct ConfigProblem {
     /// Place of the value.
-    pub place: Place,
+    pub place: ValueOrigin,
     /// The dotted key; `None` for a file that cannot be read at all.
     pub key: Option<String>,
     /// The value as shown to people: shortened, escaped, without credentials; `None` for secrets and unknown keys.
@@ -42,14 +42,14 @@ pub struct Problem {
     pub accepted: Option<&'static str>,
 }
 
-impl Problem {
+impl ConfigProblem {
     /// Makes a problem of a whole place, without a key.
-    pub(super) fn of_place(place: Place, wrong: impl Into<String>) -> Self {
+    pub(super) fn of_place(place: ValueOrigin, wrong: impl Into<String>) -> Self {
         Self { place, key: None, value: None, wrong: wrong.into(), accepted: None }
     }
 
     /// Makes a problem of a key, without showing its value.
-    pub(super) fn of_key(place: Place, key: impl Into<String>, wrong: impl Into<String>) -> Self {
+    pub(super) fn of_key(place: ValueOrigin, key: impl Into<String>, wrong: impl Into<String>) -> Self {
         Self { key: Some(key.into()), ..Self::of_place(place, wrong) }
     }
 
@@ -65,7 +65,7 @@ impl Problem {
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ConfigProblem {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}: ", self.place)?;
         if let Some(key) = &self.key {
@@ -85,7 +85,7 @@ impl fmt::Display for Problem {
 
 /// Place of a value, so that a person can go there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ValueOrigin {
     /// Nowhere: it is the default.
     Default,
     /// A line of the TOML file; `None` when the whole file is meant.
@@ -107,7 +107,7 @@ pub enum Place {
     },
 }
 
-impl Place {
+impl ValueOrigin {
     /// Returns the layer of this place.
     #[must_use]
     pub fn origin(&self) -> Origin {
@@ -120,7 +120,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ValueOrigin {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => formatter.write_str("default"),

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use super::problem::{BadConfig, Place, Problem};
+use super::problem::{BadConfig, ConfigProblem, ValueOrigin};
 use super::source::{self, Layers, Raw, variable_of};
-use super::value::{FILE_PATH, Kind};
+use super::value::{FILE_PATH, ValueKind};
 use super::{EffectiveRow, Origin};
 use gateway_types::Secret;
 
@@ -18,7 +18,7 @@ const SUGGEST_CHARS_MAX: usize = 64;
 const NOT_YET: [&str; 3] = ["directory", "listen.peers", "tls.peers"];
 
 /// A dotted key: most are fixed, those inside lists have the number of their entry in them.
-pub(super) type Key = Cow<'static, str>;
+pub(super) type DottedKey = Cow<'static, str>;
 
 /// The layers while they are being read.
 ///
@@ -26,11 +26,11 @@ pub(super) type Key = Cow<'static, str>;
 pub(super) struct Reader {
     layers: Layers,
     /// Place of every key that was asked for.
-    places: BTreeMap<Key, Place>,
+    places: BTreeMap<DottedKey, ValueOrigin>,
     /// Keys with a noted problem.
-    unsound: BTreeSet<Key>,
+    unsound: BTreeSet<DottedKey>,
     /// Lists, and tables whose keys are free, that were asked for.
-    lists: BTreeSet<Key>,
+    lists: BTreeSet<DottedKey>,
     rows: Vec<EffectiveRow>,
 }
 
@@ -40,7 +40,7 @@ impl Reader {
     }
 
     /// Reads a key that always has a value.
-    pub(super) fn take<T>(&mut self, key: impl Into<Key>, default: T, kind: &Kind<T>) -> T {
+    pub(super) fn take<T>(&mut self, key: impl Into<DottedKey>, default: T, kind: &ValueKind<T>) -> T {
         let key = key.into();
         let value = self.read(&key, kind).unwrap_or(default);
         self.add_row(key, Some((kind.show)(&value)), kind);
@@ -50,10 +50,10 @@ impl Reader {
     /// Reads a key whose value must lie in a range.
     pub(super) fn take_within<T: PartialOrd>(
         &mut self,
-        key: impl Into<Key>,
+        key: impl Into<DottedKey>,
         default: T,
         range: RangeInclusive<T>,
-        kind: &Kind<T>,
+        kind: &ValueKind<T>,
     ) -> T {
         let key = key.into();
         let mut value = self.read(&key, kind);
@@ -68,7 +68,7 @@ impl Reader {
     }
 
     /// Reads a key that may have no value.
-    pub(super) fn take_optional<T>(&mut self, key: impl Into<Key>, kind: &Kind<T>) -> Option<T> {
+    pub(super) fn take_optional<T>(&mut self, key: impl Into<DottedKey>, kind: &ValueKind<T>) -> Option<T> {
         let key = key.into();
         let value = self.read(&key, kind);
         self.add_row(key, value.as_ref().map(kind.show), kind);
@@ -76,7 +76,7 @@ impl Reader {
     }
 
     /// Reads a key that has no default. `None` is a noted problem.
-    pub(super) fn take_required<T>(&mut self, key: impl Into<Key>, kind: &Kind<T>) -> Option<T> {
+    pub(super) fn take_required<T>(&mut self, key: impl Into<DottedKey>, kind: &ValueKind<T>) -> Option<T> {
         let key = key.into();
         let value = self.take_optional(key.clone(), kind);
         self.require(key, value, kind)
@@ -85,8 +85,8 @@ impl Reader {
     /// Reads a value with paths in it that has no default, as [`Reader::take_anchored`] does. `None` is a noted problem.
     pub(super) fn take_required_anchored<T>(
         &mut self,
-        key: impl Into<Key>,
-        kind: &Kind<T>,
+        key: impl Into<DottedKey>,
+        kind: &ValueKind<T>,
         anchor: fn(T, &Path) -> T,
     ) -> Option<T> {
         let key = key.into();
@@ -94,11 +94,11 @@ impl Reader {
         self.require(key, value, kind)
     }
 
-    fn require<T>(&mut self, key: Key, value: Option<T>, kind: &Kind<T>) -> Option<T> {
+    fn require<T>(&mut self, key: DottedKey, value: Option<T>, kind: &ValueKind<T>) -> Option<T> {
         if value.is_none() && self.is_sound(&[&key]) {
             let entry = key.rsplit_once('.').and_then(|(entry, _)| self.layers.entries.get(entry));
-            let place = entry.cloned().unwrap_or(Place::Default);
-            let mut problem = Problem::of_key(place, key.clone(), "is missing");
+            let place = entry.cloned().unwrap_or(ValueOrigin::Default);
+            let mut problem = ConfigProblem::of_key(place, key.clone(), "is missing");
             problem.accepted = Some(kind.accepted);
             self.layers.problems.push(problem);
             self.unsound.insert(key);
@@ -107,12 +107,12 @@ impl Reader {
     }
 
     /// Reads the path of a file or folder, which may have no value. One that stands in the file starts at the file's folder.
-    pub(super) fn take_path(&mut self, key: impl Into<Key>) -> Option<PathBuf> {
+    pub(super) fn take_path(&mut self, key: impl Into<DottedKey>) -> Option<PathBuf> {
         self.take_anchored(key, None, &FILE_PATH, |path, folder| folder.join(path))
     }
 
     /// Reads the path of a file or folder that has a default, which starts at the file's folder too.
-    pub(super) fn take_path_or(&mut self, key: impl Into<Key>, default: &str) -> PathBuf {
+    pub(super) fn take_path_or(&mut self, key: impl Into<DottedKey>, default: &str) -> PathBuf {
         let default = PathBuf::from(default);
         let read = self.take_anchored(key, Some(default.clone()), &FILE_PATH, |path, folder| folder.join(path));
         read.unwrap_or(default)
@@ -122,14 +122,14 @@ impl Reader {
     /// it and for defaults. Those of variables and flags start at the working directory, in which they were typed.
     pub(super) fn take_anchored<T>(
         &mut self,
-        key: impl Into<Key>,
+        key: impl Into<DottedKey>,
         default: Option<T>,
-        kind: &Kind<T>,
+        kind: &ValueKind<T>,
         anchor: fn(T, &Path) -> T,
     ) -> Option<T> {
         let key = key.into();
         let mut value = self.read(&key, kind).or(default);
-        let is_of_file = matches!(self.places.get(&key), Some(Place::Default | Place::File { .. }));
+        let is_of_file = matches!(self.places.get(&key), Some(ValueOrigin::Default | ValueOrigin::File { .. }));
         if is_of_file && let Some(folder) = self.folder() {
             value = value.map(|value| anchor(value, &folder));
         }
@@ -146,7 +146,7 @@ impl Reader {
     /// Reads a list of tables (`[[key]]` in the file): `read` gets the key of each one, a prefix of its own keys.
     pub(super) fn tables<T>(
         &mut self,
-        key: impl Into<Key>,
+        key: impl Into<DottedKey>,
         mut read: impl FnMut(&mut Self, &str) -> Option<T>,
     ) -> Vec<T> {
         let key = key.into();
@@ -195,7 +195,7 @@ impl Reader {
 
     /// Returns whether a layer set a key that was read.
     pub(super) fn is_set(&self, key: &str) -> bool {
-        self.places.get(key).is_some_and(|place| *place != Place::Default)
+        self.places.get(key).is_some_and(|place| *place != ValueOrigin::Default)
     }
 
     /// Returns whether a key that was read stands in the file.
@@ -204,12 +204,12 @@ impl Reader {
     }
 
     /// Notes a problem of a key whose text is well-formed.
-    pub(super) fn object(&mut self, key: impl Into<Key>, wrong: impl Into<String>) {
+    pub(super) fn object(&mut self, key: impl Into<DottedKey>, wrong: impl Into<String>) {
         let key = key.into();
         self.unsound.insert(key.clone());
         let of_list = || self.layers.lists.get(&*key).map(|list| &list.place);
         let place = self.places.get(&*key).or_else(|| self.layers.entries.get(&*key)).or_else(of_list).cloned();
-        let mut problem = Problem::of_key(place.unwrap_or(Place::Default), key.clone(), wrong);
+        let mut problem = ConfigProblem::of_key(place.unwrap_or(ValueOrigin::Default), key.clone(), wrong);
         let shown = self.rows.iter().find(|row| row.key == key).and_then(|row| row.value.as_deref());
         let raw = self.layers.values.get(&*key).map(|raw| raw.text.as_str());
         if let Some(value) = shown.or(raw) {
@@ -220,7 +220,7 @@ impl Reader {
 
     /// Notes that two keys contradict each other, at the one that was set: a default has no line to look up.
     pub(super) fn object_to_pair(&mut self, one: (&'static str, &str), other: (&'static str, &str)) {
-        let is_default = |key: &str| self.places.get(key).is_none_or(|place| *place == Place::Default);
+        let is_default = |key: &str| self.places.get(key).is_none_or(|place| *place == ValueOrigin::Default);
         let (at, against) = if is_default(one.0) && !is_default(other.0) { (other, one) } else { (one, other) };
         let shown = self.rows.iter().find(|row| row.key == against.0).and_then(|row| row.value.as_deref());
         let wrong = format!("{} {} = {:?}", at.1, against.0, shown.unwrap_or_default());
@@ -241,14 +241,20 @@ impl Reader {
             // One message is enough for an unknown list; it comes below.
             if !known.contains(&key.as_str()) && !is_in_list(key, is_unknown_list) {
                 problems.push(match self.lists.contains(key.as_str()) {
-                    true => Problem::of_key(raw.place.clone(), show_key(key), format!("is a list: write [[{key}]]")),
+                    true => {
+                        ConfigProblem::of_key(raw.place.clone(), show_key(key), format!("is a list: write [[{key}]]"))
+                    }
                     false => unknown(key, &raw.place, &known),
                 });
             }
         }
         for (key, list) in &self.layers.lists {
             if known.contains(&key.as_str()) {
-                problems.push(Problem::of_key(list.place.clone(), show_key(key), "is a list, and takes one value"));
+                problems.push(ConfigProblem::of_key(
+                    list.place.clone(),
+                    show_key(key),
+                    "is a list, and takes one value",
+                ));
             } else if is_unknown_list(key) && !is_in_list(key, is_unknown_list) {
                 problems.push(unknown(key, &list.place, &known));
             }
@@ -266,16 +272,16 @@ impl Reader {
         Ok(self.rows)
     }
 
-    fn read<T>(&mut self, key: &Key, kind: &Kind<T>) -> Option<T> {
+    fn read<T>(&mut self, key: &DottedKey, kind: &ValueKind<T>) -> Option<T> {
         let Some(Raw { text, place }) = self.layers.values.get(&**key) else {
-            self.places.insert(key.clone(), Place::Default);
+            self.places.insert(key.clone(), ValueOrigin::Default);
             return None;
         };
         self.places.insert(key.clone(), place.clone());
         match (kind.parse)(text) {
             Ok(value) => Some(value),
             Err(wrong) => {
-                let mut problem = Problem::of_key(place.clone(), key.clone(), wrong);
+                let mut problem = ConfigProblem::of_key(place.clone(), key.clone(), wrong);
                 problem.accepted = Some(kind.accepted);
                 if !kind.secret {
                     problem = problem.showing(text);
@@ -287,13 +293,13 @@ impl Reader {
         }
     }
 
-    fn add_row<T>(&mut self, key: Key, value: Option<String>, kind: &Kind<T>) {
+    fn add_row<T>(&mut self, key: DottedKey, value: Option<String>, kind: &ValueKind<T>) {
         let value = value.map(|value| if kind.secret { Secret::MASK.to_owned() } else { value });
         self.push_row(key, value, kind.accepted);
     }
 
-    fn push_row(&mut self, key: Key, value: Option<String>, accepted: &'static str) {
-        let place = self.places.get(&key).cloned().unwrap_or(Place::Default);
+    fn push_row(&mut self, key: DottedKey, value: Option<String>, accepted: &'static str) {
+        let place = self.places.get(&key).cloned().unwrap_or(ValueOrigin::Default);
         self.rows.push(EffectiveRow { key, value, origin: place.origin(), place, accepted });
     }
 }
@@ -313,10 +319,10 @@ fn is_below(key: &str, section: &str) -> bool {
 }
 
 /// Describes an unknown key; its value is not shown, since it may be a secret of another program.
-fn unknown(key: &str, place: &Place, known: &[&str]) -> Problem {
+fn unknown(key: &str, place: &ValueOrigin, known: &[&str]) -> ConfigProblem {
     let spelt = |key: &str| match place {
-        Place::Environment { .. } => variable_of(key),
-        Place::Default | Place::File { .. } | Place::Flag { .. } => key.to_owned(),
+        ValueOrigin::Environment { .. } => variable_of(key),
+        ValueOrigin::Default | ValueOrigin::File { .. } | ValueOrigin::Flag { .. } => key.to_owned(),
     };
     let not_yet = NOT_YET.iter().any(|prefix| key == *prefix || is_below(key, prefix));
     let wrong = if not_yet {
@@ -330,7 +336,7 @@ fn unknown(key: &str, place: &Place, known: &[&str]) -> Problem {
             None => "unknown key".to_owned(),
         }
     };
-    Problem::of_key(place.clone(), show_key(key), wrong)
+    ConfigProblem::of_key(place.clone(), show_key(key), wrong)
 }
 
 /// Makes a key that a user typed fit for one line.
@@ -379,7 +385,7 @@ fn slips(from: &str, to: &str) -> usize {
 mod tests {
     use super::*;
 
-    const TOKEN: Kind<Secret> = Kind {
+    const TOKEN: ValueKind<Secret> = ValueKind {
         accepted: "a token",
         parse: |text| if text.len() > 3 { Ok(Secret::new(text.to_owned())) } else { Err("too short".to_owned()) },
         show: |secret| secret.reveal().to_owned(),
@@ -388,7 +394,7 @@ mod tests {
 
     fn reader_with(key: &str, text: &str) -> Reader {
         let mut layers = Layers::default();
-        layers.values.insert(key.to_owned(), Raw { text: text.to_owned(), place: Place::Default });
+        layers.values.insert(key.to_owned(), Raw { text: text.to_owned(), place: ValueOrigin::Default });
         Reader::new(layers)
     }
 

@@ -12,7 +12,7 @@ use super::acme;
 use super::agents::{self, YES_OR_NO};
 use super::reader::Reader;
 use super::value::{
-    ADDRESS, ADDRESS_OR_OFF, COUNT, COUNT_32, DURATION, HOST_NAMES, Kind, NETWORKS, PUBLIC_URL, SIZE, ZONE,
+    ADDRESS, ADDRESS_OR_OFF, COUNT, COUNT_32, DURATION, HOST_NAMES, NETWORKS, PUBLIC_URL, SIZE, ValueKind, ZONE,
 };
 use super::{
     AuditLog, ClientCa, Config, Limits, Listen, Log, Timeouts, Tls, TlsFiles, Tunnel, auth, ci, environments, store,
@@ -68,7 +68,7 @@ impl LogFormat {
     }
 }
 
-pub(super) const AUTH_MODE: Kind<AuthMode> = Kind {
+pub(super) const AUTH_MODE: ValueKind<AuthMode> = ValueKind {
     accepted: "`dev` or `oidc`",
     parse: |text| match text {
         "dev" => Ok(AuthMode::Dev),
@@ -79,7 +79,7 @@ pub(super) const AUTH_MODE: Kind<AuthMode> = Kind {
     secret: false,
 };
 
-const LOG_FORMAT: Kind<LogFormat> = Kind {
+const LOG_FORMAT: ValueKind<LogFormat> = ValueKind {
     accepted: "`text` or `json`",
     parse: |text| match text {
         "text" => Ok(LogFormat::Text),
@@ -90,7 +90,7 @@ const LOG_FORMAT: Kind<LogFormat> = Kind {
     secret: false,
 };
 
-const LOG_LEVEL: Kind<Level> = Kind {
+const LOG_LEVEL: ValueKind<Level> = ValueKind {
     accepted: "`error`, `warn`, `info`, `debug` or `trace`",
     parse: |text| match text {
         "error" => Ok(Level::ERROR),

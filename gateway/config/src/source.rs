@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
-use super::problem::{Place, Problem};
+use super::problem::{ConfigProblem, ValueOrigin};
 
 /// Prefix of every environment variable of the gateway.
 const ENVIRONMENT_PREFIX: &str = "GATEWAY_";
@@ -38,14 +38,14 @@ pub struct Flag {
 #[derive(Clone, Debug)]
 pub(super) struct Raw {
     pub(super) text: String,
-    pub(super) place: Place,
+    pub(super) place: ValueOrigin,
 }
 
 /// A list, and how many tables there are in it.
 #[derive(Clone, Debug)]
-pub(super) struct List {
+pub(super) struct SourceList {
     pub(super) tables: usize,
-    pub(super) place: Place,
+    pub(super) place: ValueOrigin,
 }
 
 /// The merged layers, and the problems of merging.
@@ -54,12 +54,12 @@ pub(super) struct Layers {
     /// By dotted key; only the highest layer's value is kept.
     pub(super) values: BTreeMap<String, Raw>,
     /// Sections without any key in them, which would otherwise go unnoticed when misspelt.
-    pub(super) empty_sections: Vec<(String, Place)>,
+    pub(super) empty_sections: Vec<(String, ValueOrigin)>,
     /// Lists of tables, by dotted key. What is inside an entry has a key such as `list[0].name`.
-    pub(super) lists: BTreeMap<String, List>,
+    pub(super) lists: BTreeMap<String, SourceList>,
     /// Place of each entry of a list, by its key.
-    pub(super) entries: BTreeMap<String, Place>,
-    pub(super) problems: Vec<Problem>,
+    pub(super) entries: BTreeMap<String, ValueOrigin>,
+    pub(super) problems: Vec<ConfigProblem>,
     /// The file that was read.
     pub(super) file: Option<PathBuf>,
 }
@@ -85,16 +85,16 @@ pub(super) fn collect(file: Option<&Path>, env: &BTreeMap<String, String>, flags
         if NOT_KEYS.contains(&name.as_str()) || is_service_link(rest, value) {
             continue;
         }
-        let place = Place::Environment { name: name.clone() };
+        let place = ValueOrigin::Environment { name: name.clone() };
         let key = key_of(rest);
         if key.contains('[') {
-            layers.problems.push(Problem::of_place(place, "lists are set in the file only"));
+            layers.problems.push(ConfigProblem::of_place(place, "lists are set in the file only"));
             continue;
         }
         layers.values.insert(key, Raw { text: value.clone(), place });
     }
     for flag in flags {
-        let place = Place::Flag { name: flag.name };
+        let place = ValueOrigin::Flag { name: flag.name };
         layers.values.insert(flag.key.to_owned(), Raw { text: flag.value.clone(), place });
     }
     layers
@@ -135,8 +135,8 @@ fn add_file(layers: &mut Layers, path: &Path) {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) => {
-            let place = Place::File { path: path_text, line: None };
-            layers.problems.push(Problem::of_place(place, format!("cannot be read: {error}")));
+            let place = ValueOrigin::File { path: path_text, line: None };
+            layers.problems.push(ConfigProblem::of_place(place, format!("cannot be read: {error}")));
             return;
         }
     };
@@ -150,7 +150,7 @@ fn add_file(layers: &mut Layers, path: &Path) {
     for error in errors {
         let place = file.place(error.span().map_or(0, |span| span.start));
         let message = error.message().replace('\n', ", ");
-        layers.problems.push(Problem::of_place(place, format!("not valid TOML: {message}")));
+        layers.problems.push(ConfigProblem::of_place(place, format!("not valid TOML: {message}")));
     }
 }
 
@@ -161,10 +161,10 @@ struct File<'t> {
 }
 
 impl File<'_> {
-    fn place(&self, offset: usize) -> Place {
+    fn place(&self, offset: usize) -> ValueOrigin {
         let before = self.text.as_bytes().iter().take(offset);
         let line = before.filter(|byte| **byte == b'\n').count() + 1;
-        Place::File { path: self.path.clone(), line: Some(line) }
+        ValueOrigin::File { path: self.path.clone(), line: Some(line) }
     }
 
     fn add_table(&self, layers: &mut Layers, prefix: &str, table: &DeTable<'_>) {
@@ -176,7 +176,7 @@ impl File<'_> {
         }
     }
 
-    fn add_value(&self, layers: &mut Layers, key: String, place: Place, value: &Spanned<DeValue<'_>>) {
+    fn add_value(&self, layers: &mut Layers, key: String, place: ValueOrigin, value: &Spanned<DeValue<'_>>) {
         let text = match value.get_ref() {
             DeValue::String(text) => text.to_string(),
             DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
@@ -199,7 +199,7 @@ impl File<'_> {
         layers.values.insert(key, Raw { text, place });
     }
 
-    fn add_list(&self, layers: &mut Layers, key: String, place: Place, entries: &DeArray<'_>) {
+    fn add_list(&self, layers: &mut Layers, key: String, place: ValueOrigin, entries: &DeArray<'_>) {
         for (index, entry) in entries.iter().enumerate() {
             let (inside, place) = (format!("{key}[{index}]"), self.place(entry.span().start));
             match entry.get_ref() {
@@ -213,11 +213,15 @@ impl File<'_> {
                 | DeValue::Boolean(_)
                 | DeValue::Datetime(_)
                 | DeValue::Array(_) => {
-                    layers.problems.push(Problem::of_key(place, inside, "is no table, and lists have tables only"));
+                    layers.problems.push(ConfigProblem::of_key(
+                        place,
+                        inside,
+                        "is no table, and lists have tables only",
+                    ));
                 }
             }
         }
-        layers.lists.insert(key, List { tables: entries.len(), place });
+        layers.lists.insert(key, SourceList { tables: entries.len(), place });
     }
 }
 

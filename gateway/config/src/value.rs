@@ -13,15 +13,15 @@ use gateway_types::{BadEndpoint, Endpoint, PublicUrl, Secret, Zone};
 pub(super) use hosts::HOST_NAMES;
 pub use measure::parse_duration;
 pub(super) use measure::{COUNT, COUNT_32, DURATION, SIZE};
+pub use network::IpNetwork;
 pub(super) use network::NETWORKS;
-pub use network::Network;
 pub(super) use store::STORE_URL;
 pub use store::{BadStoreUrl, PostgresUrl, StoreUrl};
 
 /// Parser, writer and description of one kind of value.
 ///
 /// Invariants: `parse(show(value))` gives `value` again, except for secrets.
-pub(super) struct Kind<T> {
+pub(super) struct ValueKind<T> {
     /// Accepted values, for people.
     pub(super) accepted: &'static str,
     /// Reads the text; the error is its problem.
@@ -49,35 +49,35 @@ pub(super) fn mask_credentials(text: &str) -> String {
     }
 }
 
-pub(super) const ZONE: Kind<Zone> = Kind {
+pub(super) const ZONE: ValueKind<Zone> = ValueKind {
     accepted: "a lower-case DNS name such as `localhost` or `workspaces.example.com`",
     parse: |text| text.parse().map_err(|_| "not a DNS name".to_owned()),
     show: ToString::to_string,
     secret: false,
 };
 
-pub(super) const PUBLIC_URL: Kind<PublicUrl> = Kind {
+pub(super) const PUBLIC_URL: ValueKind<PublicUrl> = ValueKind {
     accepted: "an http or https URL without a path such as `https://gateway.example.com`",
     parse: PublicUrl::parse,
     show: ToString::to_string,
     secret: false,
 };
 
-pub(super) const ADDRESS: Kind<SocketAddr> = Kind {
+pub(super) const ADDRESS: ValueKind<SocketAddr> = ValueKind {
     accepted: "an IP address and a port such as `127.0.0.1:8080` or `[::]:8080`",
     parse: parse_address,
     show: ToString::to_string,
     secret: false,
 };
 
-pub(super) const ADDRESS_OR_OFF: Kind<Option<SocketAddr>> = Kind {
+pub(super) const ADDRESS_OR_OFF: ValueKind<Option<SocketAddr>> = ValueKind {
     accepted: "an IP address and a port such as `127.0.0.1:8082`, or `off`",
     parse: |text| if text == "off" { Ok(None) } else { parse_address(text).map(Some) },
     show: |address| address.map_or_else(|| "off".to_owned(), |address| address.to_string()),
     secret: false,
 };
 
-pub(super) const FILE_PATH: Kind<PathBuf> = Kind {
+pub(super) const FILE_PATH: ValueKind<PathBuf> = ValueKind {
     accepted: "the path of a file or folder",
     parse: |text| match text {
         "" => Err("the path is missing".to_owned()),
@@ -88,7 +88,7 @@ pub(super) const FILE_PATH: Kind<PathBuf> = Kind {
     secret: false,
 };
 
-pub(super) const FILE_PATHS: Kind<Vec<PathBuf>> = Kind {
+pub(super) const FILE_PATHS: ValueKind<Vec<PathBuf>> = ValueKind {
     accepted: "`off`, or paths of files with commas between them",
     parse: |text| match text {
         "off" => Ok(Vec::new()),
@@ -101,14 +101,14 @@ pub(super) const FILE_PATHS: Kind<Vec<PathBuf>> = Kind {
     secret: false,
 };
 
-pub(super) const ENDPOINT: Kind<Endpoint> = Kind {
+pub(super) const ENDPOINT: ValueKind<Endpoint> = ValueKind {
     accepted: "an https URL; http for this machine only",
     parse: |text| text.parse().map_err(|error: BadEndpoint| error.to_string()),
     show: |endpoint| endpoint.as_str().to_owned(),
     secret: false,
 };
 
-pub(super) const TEXT: Kind<Box<str>> = Kind {
+pub(super) const TEXT: ValueKind<Box<str>> = ValueKind {
     accepted: "1 to 255 printable ASCII characters without spaces",
     parse: |text| {
         let is_text = (1..=255).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use super::forwarded::Fields;
+use super::forwarded::ForwardedFields;
 use super::rewrite::OwnOrigin;
 use gateway_types::{Port, Scheme, WorkspaceName};
 
@@ -21,7 +21,7 @@ pub(crate) struct Address {
     /// The scheme that the user's browser sees.
     pub(crate) scheme: Scheme,
     /// Forwarding fields that describe the user to the app.
-    pub(crate) forwarded: Fields,
+    pub(crate) forwarded: ForwardedFields,
 }
 
 impl Address {
@@ -39,7 +39,7 @@ impl Address {
             port,
             host: host.into(),
             scheme,
-            forwarded: Fields::new(peer, scheme, authority),
+            forwarded: ForwardedFields::new(peer, scheme, authority),
         }
     }
 

@@ -20,13 +20,13 @@ use super::followers::Followed;
 use super::headers;
 use super::living::UnderWay;
 use super::upstream::relay::Relayed;
-use super::upstream::{Lease, http1};
+use super::upstream::{Http1Lease, http1};
 use gateway_http::respond::Failure;
 use gateway_net::limits::Seats;
 
 /// Permits that a request holds until its last byte: of its workspace, its sender and its port.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct RequestPermits {
     pub(super) _workspace: OwnedSemaphorePermit,
     pub(super) _seats: Seats,
 }
@@ -46,12 +46,12 @@ pub(super) struct Upload {
     incoming: Incoming,
     /// Frame read ahead, before the app's connection asked for one.
     first: Option<Frame<Bytes>>,
-    progress: Arc<Progress>,
+    progress: Arc<UploadProgress>,
 }
 
 /// Progress of an upload, read by the task that waits for the answer.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(super) struct UploadProgress {
     bytes: AtomicU64,
     /// Fewest bytes in one interval for the body to count as moving.
     least: u64,
@@ -59,7 +59,7 @@ pub(super) struct Progress {
     waits: AtomicBool,
 }
 
-impl Progress {
+impl UploadProgress {
     fn new(least: u64) -> Self {
         Self { bytes: AtomicU64::new(0), least, waits: AtomicBool::new(false) }
     }
@@ -81,11 +81,11 @@ impl Progress {
 
 impl RequestBody {
     /// Wraps a user's body, of which `least` bytes must come in each interval.
-    pub(super) fn new(incoming: Incoming, least: u64) -> (Self, Option<Arc<Progress>>) {
+    pub(super) fn new(incoming: Incoming, least: u64) -> (Self, Option<Arc<UploadProgress>>) {
         if incoming.is_end_stream() {
             return (Self::Empty, None);
         }
-        let progress = Arc::new(Progress::new(least));
+        let progress = Arc::new(UploadProgress::new(least));
         let upload = Upload { incoming, first: None, progress: progress.clone() };
         (Self::Streaming(Box::new(upload)), Some(progress))
     }
@@ -168,7 +168,7 @@ pub enum ResponseBody {
     /// Body streamed from the app.
     App(Box<Download>),
     /// Event stream of the API.
-    Events(Box<Events>),
+    Events(Box<EventBody>),
     /// File served by the API.
     File(Box<OfFile>),
 }
@@ -195,7 +195,7 @@ impl OfFile {
 
 /// A stream of events, open for as long as its reader is authorised.
 #[derive(Debug)]
-pub struct Events {
+pub struct EventBody {
     body: axum::body::Body,
     /// `None`: the reader is not checked here; the API re-authorises jobs itself.
     follower: Option<Follower>,
@@ -207,7 +207,7 @@ struct Follower {
     _followed: Arc<Followed>,
 }
 
-impl Events {
+impl EventBody {
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Frame<Bytes>>> {
         if let Some(follower) = &mut self.follower
             && follower.ended.as_mut().poll(context).is_ready()
@@ -222,10 +222,10 @@ impl Events {
 /// An app's body. Dropping it before its end closes the channel, so the app hears of it.
 #[derive(Debug)]
 pub struct Download {
-    source: Source,
+    source: BodySource,
     /// Error that ends it.
     broken: Option<BodyError>,
-    _slot: Slot,
+    _slot: RequestPermits,
     /// Ends once the user's access does.
     watch: UnderWay,
     /// Waits for that end, once the body has been pending: most are over before.
@@ -248,34 +248,34 @@ impl Download {
 
     /// Lets go of the app at once, however long the user takes to read the end.
     fn cut(&mut self) -> BodyError {
-        self.source = Source::Http1(None);
+        self.source = BodySource::Http1(None);
         BodyError::AccessEnded
     }
 }
 
 /// Source of an app's body.
 #[derive(Debug)]
-pub(super) enum Source {
+pub(super) enum BodySource {
     /// A connection that this body moves. It goes back to the pool at the end, and is `None` then.
-    Http1(Option<Lease>),
+    Http1(Option<Http1Lease>),
     /// A connection that a task moves.
     Relayed(Relayed),
     /// A stream of an HTTP/2 connection.
     Http2(Incoming),
     /// A body whose first bytes were read ahead.
-    Begun(Box<Begun>),
+    Begun(Box<BodyStart>),
 }
 
 /// First frames of a body, sent before the rest of it.
 #[derive(Debug)]
-pub(super) struct Begun {
+pub(super) struct BodyStart {
     frames: VecDeque<Result<Frame<Bytes>, BodyError>>,
     /// Bytes in the frames.
     bytes: usize,
-    rest: Source,
+    rest: BodySource,
 }
 
-impl Begun {
+impl BodyStart {
     /// Copies the first bytes.
     fn beginning(&self) -> Vec<u8> {
         let data = self.frames.iter().filter_map(|frame| frame.as_ref().ok()?.data_ref());
@@ -300,11 +300,11 @@ pub enum BodyError {
     AccessEnded,
 }
 
-impl Source {
+impl BodySource {
     /// Waits for the first bytes of a body: `least` of them, or as many as come before its end or `until`. Nothing of
     /// it is lost: the returned source sends them again.
     pub(super) async fn begun(self, least: usize, until: Instant) -> (Vec<u8>, Self) {
-        let mut begun = Begun { frames: VecDeque::new(), bytes: 0, rest: self };
+        let mut begun = BodyStart { frames: VecDeque::new(), bytes: 0, rest: self };
         while begun.bytes < least {
             let next = poll_fn(|context| begun.rest.poll_frame(context));
             let Ok(Some(frame)) = tokio::time::timeout_at(until, next).await else { break };
@@ -363,10 +363,10 @@ impl Source {
     }
 }
 
-impl From<Lease> for Source {
+impl From<Http1Lease> for BodySource {
     /// Takes the body of an answer whose head came over this connection. If the answer came before the request was
     /// sent, a task moves the connection from now on: a user who reads slowly must not hold the request back.
-    fn from(lease: Lease) -> Self {
+    fn from(lease: Http1Lease) -> Self {
         if lease.connection.is_uploading() { Self::Relayed(lease.relay()) } else { Self::Http1(Some(lease)) }
     }
 }
@@ -376,7 +376,7 @@ impl ResponseBody {
     pub fn events(body: axum::body::Body, followed: Option<Arc<Followed>>) -> Self {
         let follower =
             followed.map(|followed| Follower { ended: Box::pin(followed.wait_owned()), _followed: followed });
-        Self::Events(Box::new(Events { body, follower }))
+        Self::Events(Box::new(EventBody { body, follower }))
     }
 
     /// Wraps a file of `bytes` bytes.
@@ -384,7 +384,7 @@ impl ResponseBody {
         Self::File(Box::new(OfFile { body, left: bytes }))
     }
 
-    pub(super) fn app(source: Source, slot: Slot, watch: UnderWay) -> Self {
+    pub(super) fn app(source: BodySource, slot: RequestPermits, watch: UnderWay) -> Self {
         Self::App(Box::new(Download { source, broken: None, _slot: slot, watch, ended: None }))
     }
 }
@@ -445,7 +445,7 @@ impl Body for ResponseBody {
 impl Drop for Download {
     fn drop(&mut self) {
         // Bodies that were over before they began (HEAD, 204, 304) are never polled.
-        if let Source::Http1(place) = &mut self.source
+        if let BodySource::Http1(place) = &mut self.source
             && let Some(lease) = place.take_if(|lease| lease.connection.is_answered())
         {
             lease.give_back();

@@ -22,7 +22,7 @@ use super::service::{Edge, Failures, Form, Origin};
 use gateway_config::Config;
 use gateway_http::respond::{Failure, Wants};
 use gateway_net::listen::Connection;
-use gateway_net::stream::{Alpn, Stream};
+use gateway_net::stream::{Alpn, ClientStream};
 use gateway_types::Limit;
 use http1_guard::answer::to_bytes;
 use http1_guard::{GuardedStream, HeadFault, RefusedRequest, RequestCounts, Watcher};
@@ -218,7 +218,7 @@ impl FirstRequest<'_> {
 }
 
 /// Keeps a connection to the protocol that the handshake chose.
-fn keep_to<A>(alpn: Option<Alpn>, stream: &mut GuardedStream<Stream, A, Http2Guest>)
+fn keep_to<A>(alpn: Option<Alpn>, stream: &mut GuardedStream<ClientStream, A, Http2Guest>)
 where
     A: Fn(RefusedRequest) -> Bytes,
 {
@@ -257,7 +257,7 @@ fn failure(fault: HeadFault) -> Failure {
 }
 
 /// Refuses a connection for which there is no room, whatever it asks for.
-async fn turn_away(edge: &Edge, mut stream: Stream, limit: Limit) {
+async fn turn_away(edge: &Edge, mut stream: ClientStream, limit: Limit) {
     let bytes = to_bytes(edge.failures.turned_away(limit));
     let told = async {
         stream.write_all(&bytes).await?;

@@ -20,7 +20,7 @@ use tunnel_proto::mux::OpenError;
 use tunnel_proto::reason::Reason;
 
 use super::address::Address;
-use super::body::{Progress, RequestBody, ResponseBody, Slot, Source};
+use super::body::{BodySource, RequestBody, RequestPermits, ResponseBody, UploadProgress};
 use super::cookies;
 use super::expect::Expectation;
 use super::headers::{self, AppHttp, AppRequest};
@@ -28,7 +28,7 @@ use super::insists;
 use super::living::UnderWay;
 use super::rewrite::{self, HostMode, OwnOrigin};
 use super::upstream::http1::{self, Head, Outgoing};
-use super::upstream::{Accepted, Lease, Owner, Upstreams};
+use super::upstream::{Accepted, Http1Lease, Owner, Upstreams};
 use gateway_agents::registry::{LiveSession, PortMode};
 use gateway_auth::policy::{Because, Grant};
 use gateway_config::Timeouts;
@@ -72,13 +72,13 @@ pub(super) struct Route {
     /// Ends once the user's access does.
     pub(super) watch: UnderWay,
     /// Held until the response has ended.
-    pub(super) slot: Slot,
+    pub(super) slot: RequestPermits,
 }
 
 /// A response head and body before they are rewritten for the user.
-pub(super) struct Answer {
+pub(super) struct AppResponse {
     pub(super) head: response::Parts,
-    pub(super) source: Source,
+    pub(super) source: BodySource,
 }
 
 impl Forwarder {
@@ -115,7 +115,7 @@ impl Forwarder {
             progress = progress.filter(|_| !body.is_end_stream());
         }
         let is_bare = body.is_end_stream();
-        let Answer { mut head, source } = match http {
+        let AppResponse { mut head, source } = match http {
             AppHttp::Http1 => {
                 let answer = self.send_http1(&parts, body, expectation, progress.as_deref(), &route).await?;
                 if is_bare && mode.host == WireHostMode::Auto && insists::may_refuse_host(answer.head.status) {
@@ -141,7 +141,12 @@ impl Forwarder {
 
     /// Repeats as `localhost` a request whose app seems to refuse its host, and keeps that mode if the app accepts.
     /// Only for the owner of the workspace: no other user decides how an app is spoken to.
-    async fn try_localhost(&self, parts: &mut Parts, answer: Answer, route: &Route) -> Result<Answer, Failure> {
+    async fn try_localhost(
+        &self,
+        parts: &mut Parts,
+        answer: AppResponse,
+        route: &Route,
+    ) -> Result<AppResponse, Failure> {
         let (session, port) = (&route.session, route.grant.port());
         if parts.method != Method::GET || !matches!(route.grant.because(), Because::Owner) {
             return Ok(answer);
@@ -229,9 +234,9 @@ impl Forwarder {
         parts: &Parts,
         body: RequestBody,
         expectation: Expectation,
-        progress: Option<&Progress>,
+        progress: Option<&UploadProgress>,
         route: &Route,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<AppResponse, Failure> {
         let (session, port) = (&route.session, route.grant.port());
         let asks_first = expectation == Expectation::Continue;
         let mut request = Outgoing::new(parts, body, asks_first).map_err(|error| failure_of_http1(&error))?;
@@ -256,7 +261,7 @@ impl Forwarder {
         parts: &Parts,
         body: RequestBody,
         route: &Route,
-    ) -> Result<(response::Parts, Lease), Failure> {
+    ) -> Result<(response::Parts, Http1Lease), Failure> {
         let request = Outgoing::new(parts, body, false).map_err(|error| failure_of_http1(&error))?;
         let (mut lease, accepted) = self.upstreams.connect(&route.session, route.grant.port(), &route.owner);
         // An app may have taken the request for more than it was.
@@ -267,10 +272,10 @@ impl Forwarder {
 
     async fn exchange_http1(
         &self,
-        lease: &mut Lease,
+        lease: &mut Http1Lease,
         request: Outgoing,
         accepted: Option<Accepted>,
-        progress: Option<&Progress>,
+        progress: Option<&UploadProgress>,
     ) -> Result<Head, Failure> {
         lease.connection.begin(request);
         let response = poll_fn(|context| lease.connection.poll_head(context));
@@ -281,10 +286,10 @@ impl Forwarder {
     async fn send_http2(
         &self,
         mut request: Request<RequestBody>,
-        progress: Option<&Progress>,
+        progress: Option<&UploadProgress>,
         route: &Route,
         mode: PortMode,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<AppResponse, Failure> {
         let port = route.grant.port();
         let authority = match host_mode(mode) {
             HostMode::Original => route.address.authority.to_string(),
@@ -301,18 +306,18 @@ impl Forwarder {
             let is_fresh = accepted.is_some();
             let response = async {
                 if let Err(error) = sender.ready().await {
-                    return Err(Sent { failure: failure_of(&error), unsent: Some(Box::new(request)) });
+                    return Err(SendFailure { failure: failure_of(&error), unsent: Some(Box::new(request)) });
                 }
-                sender.try_send_request(request).await.map_err(Sent::from)
+                sender.try_send_request(request).await.map_err(SendFailure::from)
             };
             match self.wait(response, accepted, progress).await {
                 Ok(response) => {
                     let (head, incoming) = response.into_parts();
-                    return Ok(Answer { head, source: Source::Http2(incoming) });
+                    return Ok(AppResponse { head, source: BodySource::Http2(incoming) });
                 }
                 // The app went away before the call was sent; a fresh connection is the last try.
-                Err(Sent { unsent: Some(unsent), .. }) if !is_fresh => request = *unsent,
-                Err(Sent { failure, .. }) => return Err(failure),
+                Err(SendFailure { unsent: Some(unsent), .. }) if !is_fresh => request = *unsent,
+                Err(SendFailure { failure, .. }) => return Err(failure),
             }
         }
     }
@@ -322,7 +327,7 @@ impl Forwarder {
         &self,
         response: impl Future<Output = Result<T, E>>,
         accepted: Option<Accepted>,
-        progress: Option<&Progress>,
+        progress: Option<&UploadProgress>,
     ) -> Result<T, E> {
         let mut response = std::pin::pin!(response);
         if let Some(accepted) = accepted {
@@ -352,7 +357,7 @@ impl Forwarder {
                 (since, bytes, look_at) = (now, progress.bytes(), now + soonest);
                 continue;
             }
-            let (limit, failure) = if progress.is_some_and(Progress::waits_for_user) {
+            let (limit, failure) = if progress.is_some_and(UploadProgress::waits_for_user) {
                 (request_body_idle, Failure::BodyTimeout)
             } else {
                 (response_header, Failure::ResponseTimeout)
@@ -378,18 +383,18 @@ impl Route {
 }
 
 /// Failure of an exchange, and the request if it was not sent at all.
-pub(super) struct Sent {
+pub(super) struct SendFailure {
     failure: Failure,
     unsent: Option<Box<Request<RequestBody>>>,
 }
 
-impl From<Failure> for Sent {
+impl From<Failure> for SendFailure {
     fn from(failure: Failure) -> Self {
         Self { failure, unsent: None }
     }
 }
 
-impl From<TrySendError<Request<RequestBody>>> for Sent {
+impl From<TrySendError<Request<RequestBody>>> for SendFailure {
     fn from(mut error: TrySendError<Request<RequestBody>>) -> Self {
         let unsent = error.take_message().map(Box::new);
         Self { failure: failure_of(error.error()), unsent }
@@ -409,18 +414,18 @@ fn host_mode(mode: PortMode) -> HostMode {
 }
 
 /// Checks whether an app refuses its host. The answer is returned unchanged, also if its beginning is late.
-async fn refuses_host(answer: Answer) -> (Answer, bool) {
-    let Answer { head, source } = answer;
+async fn refuses_host(answer: AppResponse) -> (AppResponse, bool) {
+    let AppResponse { head, source } = answer;
     if !insists::may_refuse_host(head.status) {
-        return (Answer { head, source }, false);
+        return (AppResponse { head, source }, false);
     }
     let (beginning, source) = source.begun(insists::LOOKED_AT_MAX, Instant::now() + LOOK_PATIENCE).await;
     let is_refused = insists::looks_like_refusal(head.status, &beginning);
-    (Answer { head, source }, is_refused)
+    (AppResponse { head, source }, is_refused)
 }
 
-fn answer(head: Head, source: Source) -> Answer {
-    Answer { head: head_parts(head), source }
+fn answer(head: Head, source: BodySource) -> AppResponse {
+    AppResponse { head: head_parts(head), source }
 }
 
 fn head_parts(head: Head) -> response::Parts {

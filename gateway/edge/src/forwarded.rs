@@ -29,12 +29,12 @@ pub fn is_forwarding_field(name: &str) -> bool {
 
 /// Facts that the gateway knows of a user, as fields: the address, the scheme, and the authority asked for.
 #[derive(Clone, Debug)]
-pub struct Fields {
+pub struct ForwardedFields {
     /// Names and values. Text that is no field value cannot come from an accepted authority, and is left out.
     values: [(HeaderName, Option<HeaderValue>); 5],
 }
 
-impl Fields {
+impl ForwardedFields {
     /// Writes the fields. `host` is an authority that the host parser accepted.
     #[must_use]
     pub fn new(peer: IpAddr, scheme: Scheme, host: &str) -> Self {
@@ -92,7 +92,7 @@ mod tests {
     #[track_caller]
     fn check(peer: &str, scheme: Scheme, host: &str, expected: [&str; 5]) {
         let mut headers = HeaderMap::new();
-        Fields::new(peer.parse().unwrap(), scheme, host).apply(&mut headers);
+        ForwardedFields::new(peer.parse().unwrap(), scheme, host).apply(&mut headers);
         let names = [X_FORWARDED_FOR, X_FORWARDED_PROTO, X_FORWARDED_HOST, X_FORWARDED_PORT, FORWARDED];
         let found: Vec<_> = names.iter().map(|name| headers.get(name).unwrap().to_str().unwrap()).collect();
         assert_eq!(found, expected);
@@ -147,7 +147,7 @@ mod tests {
             headers.append(HeaderName::from_static(name), HeaderValue::from_static("evil too"));
         }
         headers.insert("x-forward", HeaderValue::from_static("app's own"));
-        Fields::new("192.0.2.7".parse().unwrap(), Scheme::Http, "a.b").apply(&mut headers);
+        ForwardedFields::new("192.0.2.7".parse().unwrap(), Scheme::Http, "a.b").apply(&mut headers);
         assert!(headers.values().all(|value| !value.as_bytes().starts_with(b"evil")), "{headers:?}");
         assert_eq!(headers.len(), 6);
         assert_eq!(headers.get("x-forward").unwrap(), "app's own");

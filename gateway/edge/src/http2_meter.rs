@@ -13,7 +13,7 @@
 
 use std::time::Instant;
 
-use self::names::Names;
+use self::names::HeaderNames;
 use gateway_types::Limit;
 
 mod names;
@@ -104,7 +104,7 @@ struct Heads {
 
 /// Fields of a frame's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Frame {
+struct FrameHead {
     kind: u8,
     length: usize,
     flags: u8,
@@ -115,7 +115,7 @@ struct Frame {
 impl Heads {
     /// Reads on. Returns the next frame once enough of it has come, and takes its bytes off; `payload` gets the payload
     /// of the frame before it, as it comes.
-    fn next(&mut self, bytes: &mut &[u8], mut payload: impl FnMut(&[u8])) -> Option<Frame> {
+    fn next(&mut self, bytes: &mut &[u8], mut payload: impl FnMut(&[u8])) -> Option<FrameHead> {
         loop {
             let (skipped, after) = bytes.split_at(self.left.min(bytes.len()));
             payload(skipped);
@@ -143,7 +143,7 @@ impl Heads {
             self.filled = 0;
             self.left = if has_code { 0 } else { length };
             let stream = u32::from_be_bytes([a & 0x7f, b, c, d]);
-            return Some(Frame { kind, length, flags, stream, code });
+            return Some(FrameHead { kind, length, flags, stream, code });
         }
     }
 }
@@ -160,7 +160,7 @@ pub(crate) struct Meter {
     /// The highest stream that the client opened.
     last_stream: u32,
     over: Option<Limit>,
-    names: Names,
+    names: HeaderNames,
     /// The frame that is being read belongs to a header block.
     is_in_block: bool,
     /// Streams whose request has a body that has not ended.
@@ -193,7 +193,7 @@ impl Meter {
             sent_bytes: 0,
             last_stream: 0,
             over: None,
-            names: Names::default(),
+            names: HeaderNames::default(),
             is_in_block: false,
             bodies: Vec::new(),
         }
@@ -241,7 +241,7 @@ impl Meter {
     }
 
     /// Tells a request's head from its trailers. The library refuses a block on a stream that has ended.
-    fn begin_block(&mut self, frame: Frame) {
+    fn begin_block(&mut self, frame: FrameHead) {
         let is_last = frame.flags & END_STREAM != 0;
         let is_head = frame.stream > self.last_stream;
         let in_trailers = !is_head && self.bodies.contains(&frame.stream);

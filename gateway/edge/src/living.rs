@@ -18,19 +18,19 @@ use super::address::Address;
 use gateway_auth::policy::{Because, Grant};
 use gateway_auth::request::{Identities, Offered};
 use gateway_http::respond::Failure;
-use gateway_net::audit::{Audit, Credential, Event, Record, Text, WhyEnded};
-use gateway_net::limits::Standing;
+use gateway_net::audit::{Audit, AuditEvent, AuditRecord, Credential, Text, WhyEnded};
+use gateway_net::limits::CredentialCounters;
 use gateway_types::{Port, UserName};
 
 /// One credential, used on one connection towards one port.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct AccessWatch {
     offered: Offered,
     address: Arc<Address>,
     port: Port,
     user: Option<UserName>,
     /// Quotas that its requests count in.
-    standing: Standing,
+    standing: CredentialCounters,
     under_way: AtomicUsize,
     ended: CancellationToken,
     why: OnceLock<Failure>,
@@ -48,10 +48,10 @@ struct Recorded {
 
 /// A request, body or stream that a watch let through and that is not over.
 #[derive(Debug)]
-pub(crate) struct UnderWay(Arc<Watch>);
+pub(crate) struct UnderWay(Arc<AccessWatch>);
 
 impl UnderWay {
-    fn new(watch: Arc<Watch>) -> Self {
+    fn new(watch: Arc<AccessWatch>) -> Self {
         watch.under_way.fetch_add(1, Ordering::Relaxed);
         Self(watch)
     }
@@ -70,14 +70,14 @@ impl Drop for UnderWay {
 }
 
 impl Deref for UnderWay {
-    type Target = Watch;
+    type Target = AccessWatch;
 
-    fn deref(&self) -> &Watch {
+    fn deref(&self) -> &AccessWatch {
         &self.0
     }
 }
 
-impl Watch {
+impl AccessWatch {
     /// Returns the credential that was offered.
     pub(crate) fn offered(&self) -> &Offered {
         &self.offered
@@ -94,7 +94,7 @@ impl Watch {
     }
 
     /// Returns the quotas that its requests count in.
-    pub(crate) fn standing(&self) -> &Standing {
+    pub(crate) fn standing(&self) -> &CredentialCounters {
         &self.standing
     }
 
@@ -113,14 +113,14 @@ impl Watch {
 
     fn record_end(&self, why: WhyEnded) {
         let Some(Recorded { audit, access, since, peer }) = &self.recorded else { return };
-        let event = Event::AccessEnded {
+        let event = AuditEvent::AccessEnded {
             access: *access,
             workspace: Text::of(&self.address.name),
             port: self.port.get(),
             why,
             seconds: since.elapsed().as_secs(),
         };
-        audit.record(Record::new(event).at_peer(*peer));
+        audit.record(AuditRecord::new(event).at_peer(*peer));
     }
 
     /// Returns whether it has ended.
@@ -144,7 +144,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for AccessWatch {
     fn drop(&mut self) {
         if self.why.get().is_none() {
             self.record_end(WhyEnded::Closed);
@@ -153,13 +153,13 @@ impl Drop for Watch {
 }
 
 /// Client of a request, for the audit log: only read when an access begins.
-pub(crate) struct Asking<'a> {
+pub(crate) struct AccessClient<'a> {
     pub(crate) identities: &'a Identities,
     pub(crate) offered: &'a Offered,
     pub(crate) peer: IpAddr,
 }
 
-impl Asking<'_> {
+impl AccessClient<'_> {
     /// Names a browser's session on a workspace host after the session on the public host that it hangs on.
     fn credential(&self) -> Credential {
         match self.offered {
@@ -174,12 +174,12 @@ impl Asking<'_> {
 }
 
 /// The watch that a connection used last.
-pub(crate) type LastWatch = Mutex<Option<Arc<Watch>>>;
+pub(crate) type LastWatch = Mutex<Option<Arc<AccessWatch>>>;
 
 /// All watches.
 #[derive(Debug, Default)]
 pub struct Living {
-    watches: Mutex<Vec<Weak<Watch>>>,
+    watches: Mutex<Vec<Weak<AccessWatch>>>,
     audit: Audit,
 }
 
@@ -194,13 +194,13 @@ impl Living {
     pub(crate) fn watch(
         &self,
         last: &LastWatch,
-        asking: &Asking<'_>,
+        asking: &AccessClient<'_>,
         address: &Arc<Address>,
         grant: &Grant,
-        standing: impl FnOnce() -> Standing,
+        standing: impl FnOnce() -> CredentialCounters,
     ) -> UnderWay {
         let mut last = last.lock();
-        let same = |watch: &&Arc<Watch>| {
+        let same = |watch: &&Arc<AccessWatch>| {
             watch.offered == *asking.offered
                 && Arc::ptr_eq(&watch.address, address)
                 && watch.port == grant.port()
@@ -210,7 +210,7 @@ impl Living {
         if let Some(watch) = last.as_ref().filter(same) {
             return UnderWay::new(watch.clone());
         }
-        let watch = Arc::new(Watch {
+        let watch = Arc::new(AccessWatch {
             offered: *asking.offered,
             address: address.clone(),
             port: grant.port(),
@@ -227,9 +227,9 @@ impl Living {
         under_way
     }
 
-    fn record_begin(&self, asking: &Asking<'_>, address: &Address, grant: &Grant) -> Recorded {
+    fn record_begin(&self, asking: &AccessClient<'_>, address: &Address, grant: &Grant) -> Recorded {
         let access = self.audit.access_number();
-        let event = Event::AccessOpened {
+        let event = AuditEvent::AccessOpened {
             access,
             user: grant.user().map(Text::of),
             workspace: Text::of(&address.name),
@@ -240,12 +240,12 @@ impl Living {
             },
         };
         let peer = asking.peer;
-        self.audit.record(Record::new(event).at_peer(peer).with(asking.credential()));
+        self.audit.record(AuditRecord::new(event).at_peer(peer).with(asking.credential()));
         Recorded { audit: self.audit.clone(), access, since: Instant::now(), peer }
     }
 
     /// Returns the watches with something under way, and forgets those whose connection and streams are gone.
-    pub(crate) fn due(&self) -> Vec<Arc<Watch>> {
+    pub(crate) fn due(&self) -> Vec<Arc<AccessWatch>> {
         let mut due = Vec::new();
         self.watches.lock().retain(|watch| {
             let Some(watch) = watch.upgrade() else { return false };
@@ -264,7 +264,7 @@ mod tests {
 
     use super::*;
     use gateway_auth::browser::{BrowserSessions, Lifetimes};
-    use gateway_auth::policy::{Decision, Exposure, Purpose, RequestShape, Source, Target, decide};
+    use gateway_auth::policy::{Decision, Exposure, Purpose, RequestShape, RequestSource, Target, decide};
     use gateway_config::Config;
     use gateway_net::limits::Shares;
     use gateway_types::principal::{Principal, Via};
@@ -281,7 +281,7 @@ mod tests {
         let workspace = "app".parse().unwrap();
         let record = Some(Exposure { owner: &ann.user, ports: None, shares: &[] });
         let target = Target { workspace: &workspace, port: Port::new(80).unwrap(), record };
-        let shape = RequestShape { purpose: Purpose::Read, source: Source::Unstated };
+        let shape = RequestShape { purpose: Purpose::Read, source: RequestSource::Unstated };
         let Decision::Allow(grant) = decide(Some(&ann), &target, shape, UnixSeconds::new(0)) else { panic!("refused") };
         grant
     }
@@ -290,11 +290,11 @@ mod tests {
         Identities::new(Arc::new(BrowserSessions::new(Instant::now(), Lifetimes::default())))
     }
 
-    fn asking<'a>(identities: &'a Identities, offered: &'a Offered) -> Asking<'a> {
-        Asking { identities, offered, peer: [127, 0, 0, 1].into() }
+    fn asking<'a>(identities: &'a Identities, offered: &'a Offered) -> AccessClient<'a> {
+        AccessClient { identities, offered, peer: [127, 0, 0, 1].into() }
     }
 
-    fn standing() -> Standing {
+    fn standing() -> CredentialCounters {
         let now = Instant::now().into_std();
         let shares = Shares::new(&Config::default().limits, now);
         let guest = Arc::new(shares.arrive_operator(IpAddr::from([127, 0, 0, 1]), now));

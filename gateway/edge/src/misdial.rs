@@ -3,7 +3,7 @@
 
 use http::request::Parts;
 use http::{HeaderMap, Response};
-use tunnel_link::grpc::{self, Code, Refused};
+use tunnel_link::grpc::{self, Code, RpcRefused};
 use tunnel_link::websocket;
 
 /// Tells whether a request is an agent's, over HTTP/2 or for a WebSocket.
@@ -18,7 +18,7 @@ fn asks_for_link(headers: &HeaderMap) -> bool {
 
 /// Answers such a request. Only a person can help, so the agent does not dial again.
 pub(crate) fn answer<B: Default>(parts: &Parts, agents_port: u16) -> Response<B> {
-    let refused = Refused { code: Code::FailedPrecondition, message: words(agents_port), retry_after: None };
+    let refused = RpcRefused { code: Code::FailedPrecondition, message: words(agents_port), retry_after: None };
     if asks_for_link(&parts.headers) {
         return websocket::refuse_response(&refused);
     }

@@ -15,7 +15,7 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 
-use gateway_auth::policy::Source;
+use gateway_auth::policy::RequestSource;
 use gateway_http::fields::tokens;
 
 /// Longest list of field names that is answered, in bytes. Browsers send a few dozen.
@@ -33,8 +33,8 @@ const VARIES: HeaderValue =
 /// `source` is where the request comes from by the browser's own account; only [`Source::SameWorkspace`] is answered,
 /// so the origin that is repeated as allowed was recognised as one of the workspace's own.
 #[must_use]
-pub fn answer(method: &Method, headers: &HeaderMap, source: Source) -> Option<Response<Bytes>> {
-    if method != Method::OPTIONS || source != Source::SameWorkspace {
+pub fn answer(method: &Method, headers: &HeaderMap, source: RequestSource) -> Option<Response<Bytes>> {
+    if method != Method::OPTIONS || source != RequestSource::SameWorkspace {
         return None;
     }
     let origin = single(headers, &ORIGIN)?;
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn preflight_of_a_neighbour_is_answered_for_what_it_asks() {
-        let answer = answer(&Method::OPTIONS, &asked(&FULL), Source::SameWorkspace).unwrap();
+        let answer = answer(&Method::OPTIONS, &asked(&FULL), RequestSource::SameWorkspace).unwrap();
         assert_eq!(answer.status(), StatusCode::NO_CONTENT);
         let headers = answer.headers();
         assert_eq!(headers[ACCESS_CONTROL_ALLOW_ORIGIN], "http://3000-app.zone");
@@ -120,20 +120,22 @@ mod tests {
 
     #[test]
     fn preflight_without_names_allows_none() {
-        let answer = answer(&Method::OPTIONS, &asked(&FULL[..2]), Source::SameWorkspace).unwrap();
+        let answer = answer(&Method::OPTIONS, &asked(&FULL[..2]), RequestSource::SameWorkspace).unwrap();
         assert!(!answer.headers().contains_key(ACCESS_CONTROL_ALLOW_HEADERS));
     }
 
     #[test]
     fn every_other_source_is_left_to_the_decision() {
-        for source in [Source::SameOrigin, Source::UserInitiated, Source::Foreign, Source::Unstated] {
+        for source in
+            [RequestSource::SameOrigin, RequestSource::UserInitiated, RequestSource::Foreign, RequestSource::Unstated]
+        {
             assert!(answer(&Method::OPTIONS, &asked(&FULL), source).is_none(), "{source:?}");
         }
     }
 
     #[test]
     fn what_is_no_preflight_is_left_alone() {
-        let ask = |method: Method, headers: &HeaderMap| answer(&method, headers, Source::SameWorkspace);
+        let ask = |method: Method, headers: &HeaderMap| answer(&method, headers, RequestSource::SameWorkspace);
         assert!(ask(Method::GET, &asked(&FULL)).is_none());
         assert!(ask(Method::OPTIONS, &asked(&FULL[..1])).is_none(), "no method is asked for");
         assert!(ask(Method::OPTIONS, &asked(&FULL[1..])).is_none(), "no origin");

@@ -26,33 +26,33 @@ use tunnel_link::drain::Drain;
 
 use self::anonymous::count;
 pub use self::anonymous::{checked, overloaded, tried};
-pub use self::failures::{Failures, Form, Known, Line, Traces};
+pub use self::failures::{FailureLine, Failures, Form, RequestFacts, Traces};
 pub use self::neighbours::Neighbours;
 pub use self::visitors::Visitors;
 use super::address::Address;
-use super::body::{ResponseBody, Slot};
+use super::body::{RequestPermits, ResponseBody};
 use super::expect::{UnknownExpectation, expectation};
 use super::followers::Followers;
 use super::forward::{Forwarder, Route};
 use super::guard::{self, ShapeLimits};
-use super::living::{Asking, LastWatch, Living, UnderWay};
+use super::living::{AccessClient, LastWatch, Living, UnderWay};
 use super::misdial;
 use super::preflight;
 use super::tcp;
-use super::upstream::{Client, Owner, Upstreams};
+use super::upstream::{AnonymousClient, Owner, Upstreams};
 use super::websocket::{BadUpgrade, upgrade_asked};
 use gateway_agents::registry::{LiveSession, Registry};
 use gateway_auth::cache::{Cache, Unavailable};
 use gateway_auth::policy::{Because, Decision, Exposure, Grant, RequestShape, Target, decide};
 use gateway_auth::public_ports::PublicPorts;
-use gateway_auth::request::{At, Offered};
+use gateway_auth::request::{Offered, OfferedAt};
 use gateway_auth::shape::{self, Here};
 use gateway_auth::sign_in::event::SignInEvent;
-use gateway_auth::sign_in::{OPENER_POLICY, OPENER_POLICY_OWN, Visit, path};
+use gateway_auth::sign_in::{OPENER_POLICY, OPENER_POLICY_OWN, PageVisit, path};
 use gateway_auth::site::Site;
 use gateway_http::host::{BadHost, HostRules, HostTarget, NoSuchHost, authority_of, server_name_agrees};
 use gateway_http::respond::{self, Failure, Wants};
-use gateway_net::audit::{Audit, Credential, Event, Items, Record, Text};
+use gateway_net::audit::{Audit, AuditEvent, AuditRecord, Credential, Items, Text};
 use gateway_net::limits::Guest;
 use gateway_net::stream::Negotiated;
 use gateway_net::telemetry::AnsweredBy;
@@ -119,7 +119,7 @@ pub struct Origin {
     /// Handles to its limits.
     pub guest: Arc<Guest>,
     /// Its identity towards the apps that it reaches without a sign-in.
-    client: OnceLock<Arc<Client>>,
+    client: OnceLock<Arc<AnonymousClient>>,
 }
 
 impl Origin {
@@ -149,13 +149,13 @@ pub trait PublicSite: fmt::Debug + Send + Sync {
         &'a self,
         request: Request<Incoming>,
         origin: &'a Origin,
-        known: &'a mut Known,
-    ) -> BoxFuture<'a, Result<Response<ResponseBody>, Refusal>>;
+        known: &'a mut RequestFacts,
+    ) -> BoxFuture<'a, Result<Response<ResponseBody>, EdgeAnswer>>;
 }
 
 /// An answer of the edge itself.
 #[derive(Debug)]
-pub enum Refusal {
+pub enum EdgeAnswer {
     /// A row of the table of failures.
     Failure(Failure),
     /// The workspace is not running; the address where its owner can start it.
@@ -164,7 +164,7 @@ pub enum Refusal {
     Response(Box<Response<Bytes>>),
 }
 
-impl From<Failure> for Refusal {
+impl From<Failure> for EdgeAnswer {
     fn from(failure: Failure) -> Self {
         Self::Failure(failure)
     }
@@ -180,18 +180,18 @@ impl Edge {
         let over_http2 = request.version() == Version::HTTP_2;
         let follows = wants == Wants::Html && request.method() == Method::GET;
         let is_reserved = path::is_reserved(request.uri().path());
-        let mut known = Known::new(Instant::now());
+        let mut known = RequestFacts::new(Instant::now());
         let mut answer = match self.route(request, origin, is_reserved, &mut known).await {
             Ok(response) => {
                 self.failures.metrics.answered(response.status());
                 self.failures.metrics.took(known.answered_by(), known.began.elapsed());
                 response
             }
-            Err(Refusal::Response(response)) => {
+            Err(EdgeAnswer::Response(response)) => {
                 self.failures.metrics.took(AnsweredBy::Gateway, known.began.elapsed());
                 response.map(ResponseBody::from)
             }
-            Err(Refusal::Stopped(start)) => {
+            Err(EdgeAnswer::Stopped(start)) => {
                 let mut response = self.failures.answer(Failure::WorkspaceStopped, form, &known, origin);
                 if let (Some(start), Wants::Html) = (start, wants) {
                     respond::offer_start(&mut response, &start, form.is_head);
@@ -201,7 +201,7 @@ impl Edge {
                 }
                 response.map(ResponseBody::from)
             }
-            Err(Refusal::Failure(failure)) => {
+            Err(EdgeAnswer::Failure(failure)) => {
                 let mut response = self.failures.answer(failure, form, &known, origin);
                 if follows {
                     respond::follow(&mut response, failure);
@@ -241,8 +241,8 @@ impl Edge {
         request: Request<Incoming>,
         origin: &Origin,
         is_reserved: bool,
-        known: &mut Known,
-    ) -> Result<Response<ResponseBody>, Refusal> {
+        known: &mut RequestFacts,
+    ) -> Result<Response<ResponseBody>, EdgeAnswer> {
         let (parts, body) = request.into_parts();
         let checked = guard::check(&parts, &self.limits).map_err(guard::BadRequestShape::failure);
         let address = checked.and_then(|()| self.address(&parts, origin));
@@ -286,7 +286,7 @@ impl Edge {
             let why = Box::pin(self.absent(&address, is_owner, now));
             return Err(if is_draining { Failure::Draining.into() } else { why.await });
         };
-        let asking = Asking { identities: &self.visitors.identities, offered: &offered, peer: origin.peer };
+        let asking = AccessClient { identities: &self.visitors.identities, offered: &offered, peer: origin.peer };
         let watch = self.living.watch(&origin.watch, &asking, &address, &grant, || {
             let to = (address.name.clone(), port);
             self.failures.shares.standing(&origin.guest, grant.user(), to, now.into_std())
@@ -296,7 +296,7 @@ impl Edge {
         let owner = origin.owner(&grant, &self.forwarder.upstreams);
         tokio::select! {
             biased;
-            answer = self.to_app(request, Asked { grant, session, port, owner, address, watch, is_tcp }) => answer.map_err(Refusal::from),
+            answer = self.to_app(request, GrantedRequest { grant, session, port, owner, address, watch, is_tcp }) => answer.map_err(EdgeAnswer::from),
             () = ended.wait() => Err(ended.why().into()),
         }
     }
@@ -308,9 +308,9 @@ impl Edge {
         origin: &Origin,
         address: &Address,
         now: Instant,
-    ) -> Result<Response<ResponseBody>, Refusal> {
+    ) -> Result<Response<ResponseBody>, EdgeAnswer> {
         origin.guest.ask(now.into_std()).map_err(overloaded)?;
-        let visit = Visit::new(parts, origin.peer);
+        let visit = PageVisit::new(parts, origin.peer);
         if neighbours::is_stop(visit.uri) {
             let answer = self.pass_neighbour(visit, &address.host, now).ok_or(Failure::NoSuchPage)?;
             return Ok(answer.map(ResponseBody::from));
@@ -325,7 +325,7 @@ impl Edge {
     }
 
     /// Tells an agent, and the operator, that this is not the listener for agents.
-    fn misdialed(&self, parts: &Parts, origin: &Origin) -> Result<Response<ResponseBody>, Refusal> {
+    fn misdialed(&self, parts: &Parts, origin: &Origin) -> Result<Response<ResponseBody>, EdgeAnswer> {
         let now = Instant::now().into_std();
         origin.guest.ask(now).map_err(overloaded)?;
         self.failures.metrics.failed("wrong_listener");
@@ -362,8 +362,8 @@ impl Edge {
         offered: &Offered,
         origin: &Origin,
         (address, port): (&Address, Port),
-        known: &mut Known,
-    ) -> Result<Grant, Refusal> {
+        known: &mut RequestFacts,
+    ) -> Result<Grant, EdgeAnswer> {
         let now = known.began;
         let turn = self.visitors.may_try(offered, origin, now).await?;
         let shape = self.shape(parts, address, offered);
@@ -379,16 +379,16 @@ impl Edge {
     }
 
     /// Makes the answer to a request that is not let through. A grant is no refusal, and looks like no workspace.
-    fn refusal(&self, decision: Decision, (parts, host): (&Parts, &str), origin: &Origin, now: Instant) -> Refusal {
+    fn refusal(&self, decision: Decision, (parts, host): (&Parts, &str), origin: &Origin, now: Instant) -> EdgeAnswer {
         match decision {
             Decision::SignIn => {
-                let mut response = self.visitors.sign_in.begin(Visit::new(parts, origin.peer), host, now);
+                let mut response = self.visitors.sign_in.begin(PageVisit::new(parts, origin.peer), host, now);
                 let code = HeaderValue::from_static(Failure::SignInRequired.code());
                 response.headers_mut().insert("gateway-error", code);
                 if let Ok(trace) = HeaderValue::try_from(self.failures.trace()) {
                     response.headers_mut().insert("gateway-trace", trace);
                 }
-                Refusal::Response(Box::new(response))
+                EdgeAnswer::Response(Box::new(response))
             }
             Decision::Unauthorized => Failure::SignInRequired.into(),
             Decision::NotFound | Decision::Allow(_) => Failure::NoSuchHost.into(),
@@ -402,11 +402,11 @@ impl Edge {
         offered: &Offered,
         (address, port): (&Address, Port),
         shape: RequestShape,
-        known: &mut Known,
+        known: &mut RequestFacts,
     ) -> Result<Decision, Failure> {
         let now = known.began;
         let name = &address.name;
-        let principal = self.visitors.principal(offered, At::Workspace(&address.host), now).await?;
+        let principal = self.visitors.principal(offered, OfferedAt::Workspace(&address.host), now).await?;
         // Without a principal the store is not asked: neither the answer nor its time must tell whether there is a
         // workspace.
         let record = match &principal {
@@ -447,8 +447,12 @@ impl Edge {
         found.map_err(|Unavailable| Failure::Overloaded { limit: "store" })
     }
 
-    async fn to_app(&self, request: Request<Incoming>, asked: Asked) -> Result<Response<ResponseBody>, Failure> {
-        let Asked { grant, session, port, owner, address, watch, is_tcp } = asked;
+    async fn to_app(
+        &self,
+        request: Request<Incoming>,
+        asked: GrantedRequest,
+    ) -> Result<Response<ResponseBody>, Failure> {
+        let GrantedRequest { grant, session, port, owner, address, watch, is_tcp } = asked;
         debug_assert_eq!(grant.port(), port, "the grant is for another port");
         if self.drain.is_draining() {
             return Err(Failure::Draining);
@@ -460,7 +464,7 @@ impl Edge {
         let slot = session.requests.clone().try_acquire_owned();
         let slot = slot.map_err(|_| overloaded(Limit::RequestsPerWorkspace))?;
         let seats = watch.standing().take(Instant::now().into_std()).map_err(overloaded)?;
-        let slot = Slot { _workspace: slot, _seats: seats };
+        let slot = RequestPermits { _workspace: slot, _seats: seats };
         let route = Route { grant, session, owner, address, watch, slot };
         if is_tcp {
             return self.forwarder.tcp(request, route, &self.drain, &self.failures.metrics).await;
@@ -491,7 +495,7 @@ async fn attached(session: Option<Arc<LiveSession>>) -> Option<Arc<LiveSession>>
 }
 
 /// A granted request and where it goes.
-struct Asked {
+struct GrantedRequest {
     grant: Grant,
     session: Arc<LiveSession>,
     port: Port,
@@ -508,16 +512,16 @@ pub fn record_sign_in<B>(audit: &Audit, response: &Response<B>, origin: &Origin)
     let record = match event.clone() {
         SignInEvent::SignedIn { user, how, session } => {
             let session = Text::of(session);
-            let event = Event::SignedIn { user: Text::of(user), how, session: session.clone() };
-            Record::new(event).with(Credential::Session { id: session })
+            let event = AuditEvent::SignedIn { user: Text::of(user), how, session: session.clone() };
+            AuditRecord::new(event).with(Credential::Session { id: session })
         }
         SignInEvent::Failed { how, reason, user } => {
             let user = user.as_deref().map(Text::new);
-            Record::new(Event::SignInFailed { how, reason, user })
+            AuditRecord::new(AuditEvent::SignInFailed { how, reason, user })
         }
         SignInEvent::SignedOut { user, sessions } => {
             let sessions: Items = sessions.into_iter().collect();
-            Record::new(Event::SignedOut { user: Text::of(user), how: "user", sessions })
+            AuditRecord::new(AuditEvent::SignedOut { user: Text::of(user), how: "user", sessions })
         }
     };
     audit.record(record.at_peer(origin.peer));

@@ -18,7 +18,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 use tunnel_link::channel_io::{ChannelError, ChannelIo};
 use tunnel_link::drain::Drain;
-use tunnel_link::raw::{Broken, CLOSE_TIMEOUT, CUT_TIMEOUT, Carrier, Copied, PATH, PING_INTERVAL, PROTOCOL, code};
+use tunnel_link::raw::{
+    CLOSE_TIMEOUT, CUT_TIMEOUT, Carrier, CarrierBroken, Copied, PATH, PING_INTERVAL, PROTOCOL, code,
+};
 use tunnel_proto::reason::Reason;
 
 use super::body::ResponseBody;
@@ -207,7 +209,7 @@ async fn join(
     (farewell.end, copied)
 }
 
-fn farewell(ended: Result<Copied, Broken>) -> Farewell {
+fn farewell(ended: Result<Copied, CarrierBroken>) -> Farewell {
     let timeout = CLOSE_TIMEOUT;
     let user_is_gone = |code, reason| Farewell {
         code,
@@ -221,10 +223,12 @@ fn farewell(ended: Result<Copied, Broken>) -> Farewell {
         Ok(_copied) => {
             return Farewell { code: code::FINISHED, reason: "", timeout, reset: None, end: TcpEnd::Finished };
         }
-        Err(Broken::Here(error)) => error,
-        Err(Broken::There { .. } | Broken::Lost(_) | Broken::Gone) => return user_is_gone(code::FINISHED, ""),
-        Err(Broken::Silent) => return user_is_gone(code::LOST, "silent"),
-        Err(Broken::Rule(_)) => return user_is_gone(code::PROTOCOL, "bad_message"),
+        Err(CarrierBroken::Here(error)) => error,
+        Err(CarrierBroken::There { .. } | CarrierBroken::Lost(_) | CarrierBroken::Gone) => {
+            return user_is_gone(code::FINISHED, "");
+        }
+        Err(CarrierBroken::Silent) => return user_is_gone(code::LOST, "silent"),
+        Err(CarrierBroken::Rule(_)) => return user_is_gone(code::PROTOCOL, "bad_message"),
     };
     let (code, reason, end) = match ChannelError::find(&error) {
         Some(ChannelError::Reset(Reason::AppReset | Reason::Cancelled)) => (code::RESET, "app_reset", TcpEnd::App),
@@ -284,13 +288,14 @@ mod tests {
     #[test]
     fn each_end_is_told_what_became_of_the_other() {
         let told = |reason| {
-            let Farewell { code, reason, reset, .. } = farewell(Err(Broken::Here(ChannelError::Reset(reason).into())));
+            let Farewell { code, reason, reset, .. } =
+                farewell(Err(CarrierBroken::Here(ChannelError::Reset(reason).into())));
             (code, reason, reset)
         };
         assert_eq!(told(Reason::AppReset), (code::RESET, "app_reset", None));
         assert_eq!(told(Reason::Shutdown), (code::DRAINING, "draining", None));
         assert_eq!(told(Reason::SessionLost), (code::LOST, "session_lost", None));
-        let user = farewell(Err(Broken::Gone));
+        let user = farewell(Err(CarrierBroken::Gone));
         assert_eq!((user.reset, user.end), (Some(Reason::AppReset), TcpEnd::User));
         assert_eq!(farewell(Ok(Copied::default())).code, code::FINISHED);
     }

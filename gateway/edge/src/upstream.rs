@@ -21,9 +21,9 @@ use tunnel_link::drain::Drain;
 use tunnel_proto::id::SessionId;
 use tunnel_proto::reason::Reason;
 
-use self::http1::Connection;
+use self::http1::Http1Connection;
 use self::owner::KeptFor;
-pub(super) use self::owner::{Client, Owner};
+pub(super) use self::owner::{AnonymousClient, Owner};
 use self::relay::Relayed;
 use super::body::RequestBody;
 use gateway_agents::registry::LiveSession;
@@ -46,12 +46,12 @@ const H2_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
 /// Receives the port's answer, or the reason of its refusal.
 pub(super) type Accepted = oneshot::Receiver<Result<(), Reason>>;
 
-type Key = (SessionId, Port);
+type PoolKey = (SessionId, Port);
 
 /// All connections to apps.
 #[derive(Debug)]
 pub struct Upstreams {
-    pools: Mutex<HashMap<Key, Pool>>,
+    pools: Mutex<HashMap<PoolKey, Pool>>,
     idle_max: Duration,
     /// Notified of an event on an idle connection.
     disturbed: Arc<Notify>,
@@ -66,7 +66,7 @@ struct Pool {
     /// Least recently used first; taken from the end, so that a quiet port shrinks to few connections.
     idle: Vec<Idle>,
     /// In the order in which they were made.
-    http2: Vec<Shared>,
+    http2: Vec<SharedHttp2>,
 }
 
 impl Pool {
@@ -89,8 +89,8 @@ impl Pool {
 
     /// Keeps an HTTP/2 connection. Returns those that must not be used again: the owner's former one, and one removed
     /// to make room.
-    fn share(&mut self, shared: Shared, owner: &Owner) -> Vec<Shared> {
-        let mut gone: Vec<Shared> = self.http2.extract_if(.., |shared| shared.owner.is(owner)).collect();
+    fn share(&mut self, shared: SharedHttp2, owner: &Owner) -> Vec<SharedHttp2> {
+        let mut gone: Vec<SharedHttp2> = self.http2.extract_if(.., |shared| shared.owner.is(owner)).collect();
         if self.http2.len() >= IDLE_PER_PORT_MAX {
             let oldest = self.http2.iter().enumerate().min_by_key(|(_, shared)| shared.since).map(|(place, _)| place);
             gone.extend(oldest.map(|place| self.http2.remove(place)));
@@ -106,7 +106,7 @@ impl Pool {
 
 /// An HTTP/2 connection. It ends by itself once it is no longer kept here and its last call is over.
 #[derive(Debug)]
-struct Shared {
+struct SharedHttp2 {
     sender: http2::SendRequest<RequestBody>,
     owner: KeptFor,
     /// Start of its latest call.
@@ -115,23 +115,23 @@ struct Shared {
 
 #[derive(Debug)]
 struct Idle {
-    connection: Box<Connection>,
+    connection: Box<Http1Connection>,
     owner: KeptFor,
     since: Instant,
 }
 
 /// The use of one HTTP/1.1 connection for one request. Dropping it ends the connection.
 #[derive(Debug)]
-pub(super) struct Lease {
+pub(super) struct Http1Lease {
     /// Sends, and receives.
-    pub(super) connection: Box<Connection>,
+    pub(super) connection: Box<Http1Connection>,
     upstreams: Arc<Upstreams>,
-    key: Key,
+    key: PoolKey,
     /// Lives until the connection is kept for it, or gone.
     owner: Owner,
 }
 
-impl Lease {
+impl Http1Lease {
     /// Returns the connection to the pool after its response came to an end, if it is good for another one.
     pub(super) fn give_back(self) {
         let Self { mut connection, upstreams, key, owner } = self;
@@ -161,29 +161,34 @@ impl Upstreams {
     }
 
     /// Creates the owner of requests that a client sends without a sign-in.
-    pub(super) fn client(self: &Arc<Self>) -> Arc<Client> {
-        Arc::new(Client::new(self.clients.fetch_add(1, Ordering::Relaxed), self.clone()))
+    pub(super) fn client(self: &Arc<Self>) -> Arc<AnonymousClient> {
+        Arc::new(AnonymousClient::new(self.clients.fetch_add(1, Ordering::Relaxed), self.clone()))
     }
 
     /// Returns an idle connection of an owner to a port, if there is a live one.
-    pub(super) fn reuse(self: &Arc<Self>, session: &LiveSession, port: Port, owner: &Owner) -> Option<Lease> {
+    pub(super) fn reuse(self: &Arc<Self>, session: &LiveSession, port: Port, owner: &Owner) -> Option<Http1Lease> {
         let key = (session.id, port);
         loop {
             // Checked outside of the lock: the connection may have ended, and that wakes other tasks.
             let mut idle = self.pools.lock().get_mut(&key)?.take(owner)?;
             if idle.connection.is_usable() {
                 let owner = idle.owner.into_owner(owner);
-                return Some(Lease { connection: idle.connection, upstreams: self.clone(), key, owner });
+                return Some(Http1Lease { connection: idle.connection, upstreams: self.clone(), key, owner });
             }
         }
     }
 
     /// Makes a connection to a port over a new channel. Nothing is sent before the first request: it travels with the
     /// channel's open.
-    pub(super) fn connect(self: &Arc<Self>, session: &LiveSession, port: Port, owner: &Owner) -> (Lease, Accepted) {
+    pub(super) fn connect(
+        self: &Arc<Self>,
+        session: &LiveSession,
+        port: Port,
+        owner: &Owner,
+    ) -> (Http1Lease, Accepted) {
         let (channel, accepted) = session.channel(port);
-        let connection = Connection::new(channel, self.disturbed.clone());
-        let lease = Lease { connection, upstreams: self.clone(), key: (session.id, port), owner: owner.clone() };
+        let connection = Http1Connection::new(channel, self.disturbed.clone());
+        let lease = Http1Lease { connection, upstreams: self.clone(), key: (session.id, port), owner: owner.clone() };
         (lease, accepted)
     }
 
@@ -211,13 +216,13 @@ impl Upstreams {
             }
         });
         let (kept, client) = owner.clone().into_kept(key);
-        let shared = Shared { sender: sender.clone(), owner: kept, since: Instant::now() };
+        let shared = SharedHttp2 { sender: sender.clone(), owner: kept, since: Instant::now() };
         let gone = self.pools.lock().entry(key).or_default().share(shared, owner);
         drop((gone, client));
         Ok((sender, Some(accepted)))
     }
 
-    fn shared(&self, key: Key, owner: &Owner) -> Option<http2::SendRequest<RequestBody>> {
+    fn shared(&self, key: PoolKey, owner: &Owner) -> Option<http2::SendRequest<RequestBody>> {
         let mut pools = self.pools.lock();
         let shared = pools.get_mut(&key)?.http2.iter_mut().find(|shared| shared.owner.is(owner))?;
         if shared.sender.is_closed() {
@@ -228,8 +233,8 @@ impl Upstreams {
     }
 
     /// Drops the connections to a port that are kept for a client.
-    fn forget(&self, key: Key, client: u64) {
-        let mut gone: (Vec<Idle>, Vec<Shared>) = (Vec::new(), Vec::new());
+    fn forget(&self, key: PoolKey, client: u64) {
+        let mut gone: (Vec<Idle>, Vec<SharedHttp2>) = (Vec::new(), Vec::new());
         {
             let mut pools = self.pools.lock();
             let Some(pool) = pools.get_mut(&key) else { return };

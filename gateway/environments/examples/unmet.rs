@@ -13,7 +13,7 @@ use std::time::Duration;
 use gateway_agents::registry::Registry;
 use gateway_environments::files::TemplateFiles;
 use gateway_environments::request::{JobFacts, JobRequest, Met, Unmet};
-use gateway_environments::service::{Environments, Parts};
+use gateway_environments::service::{Environments, EnvironmentsParts};
 use gateway_net::audit::Audit;
 use gateway_net::telemetry::Metrics;
 use gateway_store::{Store, wall_clock};
@@ -35,7 +35,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     store.put_cluster_config(cluster.id, &config.to_json(), UnixSeconds::new(1)).await?;
     let templates = TemplateFiles::new(None);
     templates.begin(&store).await?;
-    let parts = Parts {
+    let parts = EnvironmentsParts {
         store: store.clone(),
         registry: Arc::new(Registry::new(1, 1)),
         templates,

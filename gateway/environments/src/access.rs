@@ -28,7 +28,7 @@ const _: () = assert!(2 * ACCESS_ENTRIES_MAX <= KEPT_NAMESPACES_MAX);
 
 /// Cached configuration of a cluster.
 #[derive(Clone, Debug)]
-struct Known {
+struct CachedCluster {
     id: ClusterId,
     access: CiAccess,
     /// Time since which this configuration is in force. Earlier requests were judged by another one.
@@ -38,7 +38,7 @@ struct Known {
 /// Cached configurations of all clusters.
 #[derive(Debug, Default)]
 struct Clusters {
-    by_name: HashMap<ClusterName, Known>,
+    by_name: HashMap<ClusterName, CachedCluster>,
     names: HashMap<ClusterId, ClusterName>,
 }
 
@@ -86,7 +86,7 @@ impl Drop for Noted<'_> {
 
 /// Decision about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum AccessVerdict {
     /// There is nothing to do.
     Met(Met),
     /// The request is refused.
@@ -113,7 +113,7 @@ enum Judged<'a> {
 }
 
 impl Clusters {
-    fn known(&self, cluster: ClusterId) -> Option<&Known> {
+    fn known(&self, cluster: ClusterId) -> Option<&CachedCluster> {
         self.by_name.get(self.names.get(&cluster)?)
     }
 
@@ -128,7 +128,7 @@ impl Clusters {
         if !job.is_start() {
             return Judged::Met(Met::NotAStart);
         }
-        let Some(Known { id: cluster, access, .. }) = self.by_name.get(&request.agent) else {
+        let Some(CachedCluster { id: cluster, access, .. }) = self.by_name.get(&request.agent) else {
             return Judged::Refused(RefusalCode::NoSuchAgent);
         };
         match allowed(access, &job.project_path, environment) {
@@ -177,7 +177,7 @@ impl Access {
                 None => store.cluster_config_since(cluster.id).await?.unwrap_or(now),
             };
             clusters.names.insert(cluster.id, cluster.name.clone());
-            clusters.by_name.insert(cluster.name, Known { id: cluster.id, access, since });
+            clusters.by_name.insert(cluster.name, CachedCluster { id: cluster.id, access, since });
         }
         self.clusters.store(Arc::new(clusters));
         Ok(())
@@ -264,18 +264,18 @@ impl Access {
     /// project.
     pub(super) fn of_project(&self, agent: &ClusterName, project_path: &str) -> (Option<AccessEntry>, Vec<String>) {
         let clusters = self.clusters.load();
-        let Some(Known { access, .. }) = clusters.by_name.get(agent) else { return (None, Vec::new()) };
+        let Some(CachedCluster { access, .. }) = clusters.by_name.get(agent) else { return (None, Vec::new()) };
         (access.entry(project_path).cloned(), access.default_namespaces())
     }
 
     /// Decides about a request, from memory alone.
-    pub(super) fn verdict(&self, request: &JobRequest) -> Verdict {
+    pub(super) fn verdict(&self, request: &JobRequest) -> AccessVerdict {
         match self.clusters.load().judge(request) {
-            Judged::Met(met) => Verdict::Met(met),
-            Judged::Refused(code) => Verdict::Refused(code),
+            Judged::Met(met) => AccessVerdict::Met(met),
+            Judged::Refused(code) => AccessVerdict::Refused(code),
             Judged::Allowed(cluster, access, entry) => {
                 let (entry, default_namespaces) = (entry.clone(), access.default_namespaces());
-                Verdict::Allowed(Allowed { cluster, entry, default_namespaces })
+                AccessVerdict::Allowed(Allowed { cluster, entry, default_namespaces })
             }
         }
     }

@@ -14,7 +14,7 @@ use thiserror::Error;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tunnel_link::channel_io::{ChannelError, ChannelIo};
-use tunnel_proto::environments::{Answer, Call, Decoder, Done, ENVIRONMENTS_PORT, Progress};
+use tunnel_proto::environments::{Call, CallAnswer, CallProgress, Decoder, Done, ENVIRONMENTS_PORT};
 use tunnel_proto::reason::Reason;
 
 use super::refusal::RefusalCode;
@@ -82,7 +82,7 @@ pub(crate) trait Calls: Send + Sync {
         &'a self,
         cluster: &'a ClusterName,
         call: &'a Call,
-        progress: &'a (dyn Fn(Progress) + Send + Sync),
+        progress: &'a (dyn Fn(CallProgress) + Send + Sync),
     ) -> BoxFuture<'a, Result<Done, CallError>>;
 }
 
@@ -97,11 +97,11 @@ impl Calls for Sessions {
         &'a self,
         cluster: &'a ClusterName,
         call: &'a Call,
-        progress: &'a (dyn Fn(Progress) + Send + Sync),
+        progress: &'a (dyn Fn(CallProgress) + Send + Sync),
     ) -> BoxFuture<'a, Result<Done, CallError>> {
         Box::pin(async move {
             let session = self.registry.cluster(cluster).ok_or(CallError::Absent)?;
-            let mut line = Line::new(&session)?;
+            let mut line = CallLine::new(&session)?;
             let answer = tokio::time::timeout(timeout_of(call), line.call(call, progress)).await;
             let answer = answer.unwrap_or(Err(CallError::Late("end")));
             answer.map_err(|error| self.why(error, cluster, &session))
@@ -134,23 +134,23 @@ impl Sessions {
 }
 
 /// A channel with a call in it.
-struct Line<'a> {
+struct CallLine<'a> {
     session: &'a LiveSession,
     io: ChannelIo,
     accepted: Option<tokio::sync::oneshot::Receiver<Result<(), Reason>>>,
-    decoder: Decoder<Answer>,
+    decoder: Decoder<CallAnswer>,
     /// Lets a drain wait for the call, as for requests.
     _in_flight: OwnedSemaphorePermit,
 }
 
-impl<'a> Line<'a> {
+impl<'a> CallLine<'a> {
     fn new(session: &'a LiveSession) -> Result<Self, CallError> {
         let permit = session.requests.clone().try_acquire_owned().map_err(|_| CallError::Overloaded)?;
         let (io, accepted) = session.tunnel.channel(ENVIRONMENTS_PORT);
         Ok(Self { session, io, accepted: Some(accepted), decoder: Decoder::default(), _in_flight: permit })
     }
 
-    async fn call(&mut self, call: &Call, progress: &(dyn Fn(Progress) + Send + Sync)) -> Result<Done, CallError> {
+    async fn call(&mut self, call: &Call, progress: &(dyn Fn(CallProgress) + Send + Sync)) -> Result<Done, CallError> {
         let mut unwritten = call.encode();
         let accept_by = Instant::now() + ACCEPT_TIMEOUT;
         let mut silent_until = Instant::now() + SILENCE_TIMEOUT;
@@ -171,8 +171,8 @@ impl<'a> Line<'a> {
                 turn = turn(&mut self.io, &mut self.decoder, &mut unwritten) => {
                     silent_until = Instant::now() + SILENCE_TIMEOUT;
                     match turn? {
-                        Answer::Progress(said) => progress(said),
-                        Answer::Done(done) => return Ok(done),
+                        CallAnswer::Progress(said) => progress(said),
+                        CallAnswer::Done(done) => return Ok(done),
                     }
                 }
             }
@@ -191,16 +191,20 @@ async fn heard(accepted: &mut Option<tokio::sync::oneshot::Receiver<Result<(), R
 /// Writes the rest of the call, and waits for the next answer.
 ///
 /// Cancel safety: safe; what was written or received so far is kept.
-async fn turn(io: &mut ChannelIo, decoder: &mut Decoder<Answer>, unwritten: &mut Bytes) -> Result<Answer, CallError> {
+async fn turn(
+    io: &mut ChannelIo,
+    decoder: &mut Decoder<CallAnswer>,
+    unwritten: &mut Bytes,
+) -> Result<CallAnswer, CallError> {
     poll_fn(|context| poll_turn(io, decoder, unwritten, context)).await
 }
 
 fn poll_turn(
     io: &mut ChannelIo,
-    decoder: &mut Decoder<Answer>,
+    decoder: &mut Decoder<CallAnswer>,
     unwritten: &mut Bytes,
     context: &Context<'_>,
-) -> Poll<Result<Answer, CallError>> {
+) -> Poll<Result<CallAnswer, CallError>> {
     while !unwritten.is_empty() {
         match io.poll_write_bytes(context, unwritten) {
             Poll::Ready(Ok(_)) => {}

@@ -17,8 +17,8 @@ use work_queue::{Completion, Requeue, Runner};
 
 use super::arrivals::Arrivals;
 use super::plan::REMOVE_PAUSE_MAX;
-use super::service::Inner;
-use super::visit::{Then, Visit};
+use super::service::EnvironmentsShared;
+use super::visit::{Then, VisitResult};
 use gateway_agents::registry::Registry;
 use gateway_store::{ClusterId, EnvironmentId};
 use gateway_types::UnixSeconds;
@@ -76,8 +76,8 @@ impl Wakes {
 
 /// Visits under way and due, and what is known of the environments that wait for one.
 #[derive(Debug, Default)]
-struct Books {
-    runner: Runner<EnvironmentId, Instant, Visit>,
+struct EnvironmentBooks {
+    runner: Runner<EnvironmentId, Instant, VisitResult>,
     /// Environments that wait, and whose next visit ends a pause.
     urgent: BTreeSet<EnvironmentId>,
     /// Clusters of the environments, for those that were visited.
@@ -87,7 +87,7 @@ struct Books {
     forgot_at: Option<Instant>,
 }
 
-impl Books {
+impl EnvironmentBooks {
     fn add(&mut self, id: EnvironmentId, at: Instant, is_urgent: bool) {
         self.runner.queue.add(id, at);
         if is_urgent {
@@ -106,7 +106,7 @@ impl Books {
     /// Starts visits to environments that are due, as many more as there is room for, longest overdue first.
     fn start<F>(&mut self, now: Instant, room: usize, mut visit: impl FnMut(EnvironmentId, bool) -> F)
     where
-        F: Future<Output = Visit> + Send + 'static,
+        F: Future<Output = VisitResult> + Send + 'static,
     {
         let in_flight_max = self.runner.queue.in_flight().saturating_add(room);
         let urgent = &mut self.urgent;
@@ -114,10 +114,10 @@ impl Books {
     }
 
     /// Settles a visit that has ended. After a panic, the environment is visited again, as after a start.
-    fn settle(&mut self, completion: Completion<EnvironmentId, Visit>, now: (Instant, UnixSeconds)) {
+    fn settle(&mut self, completion: Completion<EnvironmentId, VisitResult>, now: (Instant, UnixSeconds)) {
         let Completion { key: id, result } = completion;
         let queue = &mut self.runner.queue;
-        let Visit { cluster, then } = match result {
+        let VisitResult { cluster, then } = match result {
             Ok(visit) => visit,
             Err(error) => {
                 warn!(%error, "a look at an environment ended badly");
@@ -160,10 +160,10 @@ pub(super) struct Outside {
     pub(super) stop: CancellationToken,
 }
 
-impl Inner {
+impl EnvironmentsShared {
     /// Runs until no new visits are to be begun, and then until those under way have ended.
     pub(super) async fn run(self: Arc<Self>, mut outside: Outside) {
-        let mut books = Books::default();
+        let mut books = EnvironmentBooks::default();
         let mut ticks = tokio::time::interval(LOOK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.arrived(&mut books, &outside.registry);
@@ -186,7 +186,7 @@ impl Inner {
         books.runner.drain().await;
     }
 
-    fn start(self: &Arc<Self>, books: &mut Books, outside: &Outside) {
+    fn start(self: &Arc<Self>, books: &mut EnvironmentBooks, outside: &Outside) {
         let room = room(books.runner.queue.in_flight(), self.seats.lock().taken());
         books.start(Instant::now(), room, |id, is_urgent| {
             let (inner, draining, stop) = (self.clone(), outside.draining.clone(), outside.stop.clone());
@@ -195,7 +195,7 @@ impl Inner {
     }
 
     /// Ends the pauses of environments whose agents connected.
-    fn arrived(&self, books: &mut Books, registry: &Registry) {
+    fn arrived(&self, books: &mut EnvironmentBooks, registry: &Registry) {
         let now = Instant::now();
         let sessions = self.access.clusters().into_iter();
         let sessions = sessions.filter_map(|(id, name)| Some((id, registry.cluster(&name)?.id)));
@@ -204,7 +204,7 @@ impl Inner {
     }
 
     /// Finds environments that are due without a notification.
-    async fn tick(&self, books: &mut Books) {
+    async fn tick(&self, books: &mut EnvironmentBooks) {
         let now = Instant::now();
         books.arrivals.owed(now.into_std()).into_iter().for_each(|cluster| books.came(cluster, now));
         if books.read_at.is_some_and(|read_at| read_at.elapsed() < READ_INTERVAL) {

@@ -21,7 +21,7 @@ use tracing::{info, warn};
 use self::folder::{About, FOLDER, Listed, Read, scan};
 use gateway_store::StoreError;
 use gateway_types::ClusterName;
-use gateway_workspaces::agents_dir::{LOOK_INTERVAL, Refusal, Stamp, name_of};
+use gateway_workspaces::agents_dir::{FileRefusal, LOOK_INTERVAL, Stamp, name_of};
 use workspace_spec::document::Problem;
 use workspace_spec::environment::template::{DEFAULT_NAME, Template, TemplateName};
 
@@ -71,14 +71,14 @@ pub struct TemplateFiles {
     dir: Option<PathBuf>,
     built_in: Arc<Template>,
     in_force: RwLock<BTreeMap<ClusterName, BTreeMap<TemplateName, Arc<Template>>>>,
-    refusals: RwLock<BTreeMap<PathBuf, Refused>>,
+    refusals: RwLock<BTreeMap<PathBuf, RejectedTemplate>>,
 }
 
 /// A file that is not in force as it is, or a folder that cannot be read.
 #[derive(Clone, Debug)]
-struct Refused {
+struct RejectedTemplate {
     about: About,
-    refusal: Arc<Refusal>,
+    refusal: Arc<FileRefusal>,
 }
 
 /// A refused file, as it is shown to users.
@@ -92,7 +92,7 @@ pub struct RefusedFile {
     pub problems: Vec<Problem>,
 }
 
-impl Refused {
+impl RejectedTemplate {
     /// Returns whether this refusal may be the reason for a template not to be in force.
     fn is_about(&self, cluster: &ClusterName, name: &TemplateName) -> bool {
         let is_it = match &self.about {
@@ -125,7 +125,7 @@ impl Refused {
 
 /// State that is kept between two scans.
 #[derive(Debug, Default)]
-struct Seen {
+struct TemplateScan {
     stamps: HashMap<PathBuf, Stamp>,
     /// Templates whose files were missing at the last scan: editors may remove a file for a moment.
     missing: BTreeSet<(ClusterName, TemplateName)>,
@@ -173,7 +173,7 @@ impl TemplateFiles {
     /// Returns a cluster agent's files that are not in force as they are, and the reasons.
     #[must_use]
     pub fn refused(&self, cluster: &ClusterName) -> Vec<RefusedFile> {
-        let file = |refused: &Refused| RefusedFile {
+        let file = |refused: &RejectedTemplate| RefusedFile {
             file: refused.file(),
             template: match &refused.about {
                 About::Template(name) => Some(name.clone()),
@@ -195,7 +195,11 @@ impl TemplateFiles {
     #[must_use]
     pub fn problems(&self, cluster: &ClusterName, name: &TemplateName) -> Vec<Problem> {
         let refusals = self.refusals.read();
-        refusals.values().filter(|refused| refused.is_about(cluster, name)).flat_map(Refused::problems).collect()
+        refusals
+            .values()
+            .filter(|refused| refused.is_about(cluster, name))
+            .flat_map(RejectedTemplate::problems)
+            .collect()
     }
 
     /// Puts the stored templates into force, and then those of the files. Must be awaited before templates are asked
@@ -213,12 +217,12 @@ impl TemplateFiles {
                 }
             }
         }
-        self.look(keep, &mut Seen::default()).await
+        self.look(keep, &mut TemplateScan::default()).await
     }
 
     /// Scans the folder at intervals and takes over changes, until `stop`.
     pub async fn watch(self: Arc<Self>, keep: impl KeepTemplates, stop: CancellationToken) {
-        let mut seen = Seen::default();
+        let mut seen = TemplateScan::default();
         let mut is_store_told = false;
         loop {
             match self.look(&keep, &mut seen).await {
@@ -236,7 +240,7 @@ impl TemplateFiles {
         }
     }
 
-    async fn look(&self, keep: &impl KeepTemplates, seen: &mut Seen) -> Result<(), StoreError> {
+    async fn look(&self, keep: &impl KeepTemplates, seen: &mut TemplateScan) -> Result<(), StoreError> {
         let Some(dir) = self.dir.clone() else {
             return Ok(());
         };
@@ -265,7 +269,7 @@ impl TemplateFiles {
     async fn forget(
         &self,
         keep: &impl KeepTemplates,
-        seen: &mut Seen,
+        seen: &mut TemplateScan,
         cluster: &ClusterName,
         files: &BTreeMap<PathBuf, Option<TemplateName>>,
     ) -> Result<(), StoreError> {
@@ -309,12 +313,12 @@ impl TemplateFiles {
     }
 
     /// Keeps the reason for a file not to be in force, and logs it once.
-    fn refuse(&self, about: About, refusal: Refusal) {
+    fn refuse(&self, about: About, refusal: FileRefusal) {
         let mut refusals = self.refusals.write();
         if refusals.get(&refusal.path).is_none_or(|before| *before.refusal != refusal) {
             let code = refusal.code.as_str();
             warn!(code, problems = %refusal, "a template of environments is refused, and what was in force stays");
-            refusals.insert(refusal.path.clone(), Refused { about, refusal: Arc::new(refusal) });
+            refusals.insert(refusal.path.clone(), RejectedTemplate { about, refusal: Arc::new(refusal) });
         }
     }
 }

@@ -9,9 +9,9 @@ use futures_util::Stream;
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
-use tunnel_proto::environments::Step;
+use tunnel_proto::environments::ObjectStep;
 
-use super::record::{Environment, Failure};
+use super::record::{Environment, FinalFailure};
 use super::request::Met;
 use super::service::Environments;
 use gateway_store::{EnvironmentId, PreparationId};
@@ -26,7 +26,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Event of an environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum EnvironmentEvent {
     /// Nothing has begun yet, for this reason.
     Waiting {
         /// `queued`: others are before it; `removal`: earlier objects have to be removed first.
@@ -44,7 +44,7 @@ pub enum Event {
         at: UnixSeconds,
     },
     /// Outcome; the last event.
-    Done(Outcome),
+    Done(PreparationOutcome),
 }
 
 /// Progress of an object.
@@ -53,23 +53,23 @@ pub struct ObjectProgress {
     /// The object.
     pub object: ObjectRef,
     /// Step that it has reached.
-    pub step: Step,
+    pub step: ObjectStep,
     /// Message for people; may be empty.
     pub message: String,
 }
 
 /// Final result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct PreparationOutcome {
     /// Reason of the failure, if it failed.
-    pub failure: Option<Failure>,
+    pub failure: Option<FinalFailure>,
     /// Reason for there being nothing to do, if so.
     pub met: Option<Met>,
     /// Environment at the end, if there is one.
     pub environment: Option<Box<Environment>>,
 }
 
-impl Outcome {
+impl PreparationOutcome {
     /// Creates the outcome of a request with nothing to do.
     pub(super) fn nothing(met: Met) -> Self {
         Self { failure: None, met: Some(met), environment: None }
@@ -78,9 +78,9 @@ impl Outcome {
 
 /// Notification to all followers of an environment.
 #[derive(Clone, Debug)]
-pub(super) enum Told {
+pub(super) enum Notification {
     /// An event.
-    Event(Event),
+    Event(EnvironmentEvent),
     /// Something ended: waiting followers check whether it is theirs.
     Settled,
 }
@@ -88,18 +88,18 @@ pub(super) enum Told {
 /// Followers of each environment. Bounded by the number of followers.
 #[derive(Debug, Default)]
 pub(super) struct Hub {
-    streams: Mutex<HashMap<EnvironmentId, broadcast::Sender<Arc<Told>>>>,
+    streams: Mutex<HashMap<EnvironmentId, broadcast::Sender<Arc<Notification>>>>,
 }
 
 impl Hub {
-    fn listen(&self, id: EnvironmentId) -> broadcast::Receiver<Arc<Told>> {
+    fn listen(&self, id: EnvironmentId) -> broadcast::Receiver<Arc<Notification>> {
         let mut streams = self.streams.lock();
         streams.retain(|_, stream| stream.receiver_count() > 0);
         streams.entry(id).or_insert_with(|| broadcast::Sender::new(EVENTS_KEPT)).subscribe()
     }
 
     /// Notifies all followers of an environment.
-    pub(super) fn tell(&self, id: EnvironmentId, told: Told) {
+    pub(super) fn tell(&self, id: EnvironmentId, told: Notification) {
         let stream = self.streams.lock().get(&id).cloned();
         if let Some(stream) = stream {
             // No listener any more is no failure.
@@ -124,19 +124,19 @@ pub(super) enum Awaited {
 /// Cancel safety: dropping it changes nothing; what is under way goes on.
 #[derive(Debug)]
 pub struct Following {
-    of: Option<(Environments, EnvironmentId, Awaited, broadcast::Receiver<Arc<Told>>)>,
+    of: Option<(Environments, EnvironmentId, Awaited, broadcast::Receiver<Arc<Notification>>)>,
     /// Event to deliver first.
-    first: Option<Event>,
+    first: Option<EnvironmentEvent>,
     /// Whether to ask the store before waiting.
     is_to_look: bool,
     /// Outcome, delivered after the remaining events.
-    end: Option<Outcome>,
+    end: Option<PreparationOutcome>,
 }
 
 impl Following {
     /// Creates one that delivers only this outcome.
-    pub(super) fn ended(outcome: Outcome) -> Self {
-        Self { of: None, first: Some(Event::Done(outcome)), is_to_look: false, end: None }
+    pub(super) fn ended(outcome: PreparationOutcome) -> Self {
+        Self { of: None, first: Some(EnvironmentEvent::Done(outcome)), is_to_look: false, end: None }
     }
 
     /// Follows an environment.
@@ -153,7 +153,7 @@ impl Following {
     }
 
     /// Delivers an event first.
-    pub(super) fn beginning(mut self, event: Option<Event>) -> Self {
+    pub(super) fn beginning(mut self, event: Option<EnvironmentEvent>) -> Self {
         self.first = event;
         self
     }
@@ -161,7 +161,7 @@ impl Following {
     /// Waits for the next event. `None` after [`Event::Done`].
     ///
     /// Cancel safety: safe; no event is lost by it.
-    pub async fn next(&mut self) -> Option<Event> {
+    pub async fn next(&mut self) -> Option<EnvironmentEvent> {
         if let Some(first) = self.first.take() {
             return Some(first);
         }
@@ -176,12 +176,12 @@ impl Following {
                     return Some(event);
                 }
                 self.of = None;
-                return self.end.take().map(Event::Done);
+                return self.end.take().map(EnvironmentEvent::Done);
             }
             tokio::select! {
                 told = receiver.recv() => match told.as_deref() {
-                    Ok(Told::Event(event)) => return Some(event.clone()),
-                    Ok(Told::Settled) | Err(RecvError::Lagged(_)) => self.is_to_look = true,
+                    Ok(Notification::Event(event)) => return Some(event.clone()),
+                    Ok(Notification::Settled) | Err(RecvError::Lagged(_)) => self.is_to_look = true,
                     Err(RecvError::Closed) => {
                         *receiver = environments.hub().listen(*id);
                         self.is_to_look = true;
@@ -193,19 +193,21 @@ impl Following {
     }
 
     /// Waits for the end and returns it.
-    pub async fn outcome(mut self) -> Outcome {
+    pub async fn outcome(mut self) -> PreparationOutcome {
         loop {
             match self.next().await {
-                Some(Event::Done(outcome)) => return outcome,
-                Some(Event::Waiting { .. } | Event::Object(_) | Event::Retrying { .. }) => {}
+                Some(EnvironmentEvent::Done(outcome)) => return outcome,
+                Some(
+                    EnvironmentEvent::Waiting { .. } | EnvironmentEvent::Object(_) | EnvironmentEvent::Retrying { .. },
+                ) => {}
                 // The stream never ends without an outcome.
-                None => return Outcome { failure: None, met: None, environment: None },
+                None => return PreparationOutcome { failure: None, met: None, environment: None },
             }
         }
     }
 
     /// Returns the events as a stream.
-    pub fn into_stream(self) -> impl Stream<Item = Event> + Send + 'static {
+    pub fn into_stream(self) -> impl Stream<Item = EnvironmentEvent> + Send + 'static {
         futures_util::stream::unfold(self, async |mut following| {
             let event = following.next().await?;
             Some((event, following))
@@ -214,11 +216,11 @@ impl Following {
 }
 
 /// Returns the next unread event, if there is one.
-fn waiting(receiver: &mut broadcast::Receiver<Arc<Told>>) -> Option<Event> {
+fn waiting(receiver: &mut broadcast::Receiver<Arc<Notification>>) -> Option<EnvironmentEvent> {
     loop {
         match receiver.try_recv().as_deref() {
-            Ok(Told::Event(event)) => return Some(event.clone()),
-            Ok(Told::Settled) | Err(TryRecvError::Lagged(_)) => {}
+            Ok(Notification::Event(event)) => return Some(event.clone()),
+            Ok(Notification::Settled) | Err(TryRecvError::Lagged(_)) => {}
             Err(TryRecvError::Empty | TryRecvError::Closed) => return None,
         }
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use tunnel_proto::environments::Identity;
+use tunnel_proto::environments::CallIdentity;
 
 use workspace_spec::environment::facts::Info;
 
@@ -20,7 +20,7 @@ struct Stored {
 }
 
 /// Returns the identity of the job of these facts; `None` without a job.
-pub(super) fn of_job(info: &Info) -> Option<Identity> {
+pub(super) fn of_job(info: &Info) -> Option<CallIdentity> {
     let job = info.ci_job?.id;
     let (project, environment) = (info.project.id, &info.environment);
     let mut groups = vec![
@@ -46,21 +46,21 @@ pub(super) fn of_job(info: &Info) -> Option<Identity> {
         extra.push(("environment_tier", tier.clone()));
     }
     let extra = extra.into_iter().map(|(key, value)| (format!("agent.gitlab.com/{key}"), vec![value])).collect();
-    Some(Identity { user: format!("gitlab:ci_job:{job}"), groups, extra })
+    Some(CallIdentity { user: format!("gitlab:ci_job:{job}"), groups, extra })
 }
 
 /// Serialises an identity.
-pub(super) fn to_json(identity: &Identity) -> String {
-    let Identity { user, groups, extra } = identity;
+pub(super) fn to_json(identity: &CallIdentity) -> String {
+    let CallIdentity { user, groups, extra } = identity;
     let stored = Stored { user: user.clone(), groups: groups.clone(), extra: extra.iter().cloned().collect() };
     // Strings and lists of strings always serialise.
     serde_json::to_string(&stored).unwrap_or_default()
 }
 
 /// Parses an identity. `None` if it cannot be read: then the agent must not act as the job.
-pub(super) fn from_json(text: &str) -> Option<Identity> {
+pub(super) fn from_json(text: &str) -> Option<CallIdentity> {
     let Stored { user, groups, extra } = serde_json::from_str(text).ok()?;
-    Some(Identity { user, groups, extra: extra.into_iter().collect() })
+    Some(CallIdentity { user, groups, extra: extra.into_iter().collect() })
 }
 
 #[cfg(test)]

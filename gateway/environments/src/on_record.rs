@@ -1,20 +1,20 @@
 //! A change together with its slot in the audit log, which is reserved first.
 
 use super::request::By;
-use gateway_net::audit::{Record, Slot};
+use gateway_net::audit::{AuditRecord, RecordPermit};
 
 /// Author of a change, and the slot in the audit log that was reserved for it. A change without an effect gives the
 /// slot back.
 #[derive(Debug)]
 pub struct OnRecord {
     by: By,
-    slot: Slot,
+    slot: RecordPermit,
 }
 
 impl OnRecord {
     /// Joins author and slot.
     #[must_use]
-    pub fn new(by: By, slot: Slot) -> Self {
+    pub fn new(by: By, slot: RecordPermit) -> Self {
         Self { by, slot }
     }
 
@@ -24,12 +24,12 @@ impl OnRecord {
     }
 
     /// Records the change.
-    pub(super) fn record(self, record: Record) {
+    pub(super) fn record(self, record: AuditRecord) {
         self.slot.record(record);
     }
 
     /// Records a change that is too large for one record.
-    pub(super) fn record_all(self, records: Vec<Record>) {
+    pub(super) fn record_all(self, records: Vec<AuditRecord>) {
         self.slot.record_all(records);
     }
 }
@@ -38,6 +38,6 @@ impl OnRecord {
 #[cfg(test)]
 impl From<By> for OnRecord {
     fn from(by: By) -> Self {
-        Self::new(by, Slot::nowhere())
+        Self::new(by, RecordPermit::nowhere())
     }
 }

@@ -27,7 +27,7 @@ const OVERLOADED_PAUSE: u64 = 2;
 
 /// State of an environment that the plan decides by.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Standing<'a> {
+pub(super) struct PlanState<'a> {
     /// The recorded objects have to be removed.
     pub(super) is_removal_due: bool,
     /// Some objects are recorded.
@@ -42,7 +42,7 @@ pub(super) struct Standing<'a> {
 
 /// Next step of an environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum EnvironmentStep {
     /// Nothing, until the desired state changes.
     Rest,
     /// Nothing until then.
@@ -58,21 +58,21 @@ pub(super) enum Step {
 }
 
 /// Decides the next step. A removal goes first: objects prepared after it are made anew.
-pub(super) fn next(standing: &Standing<'_>, now: UnixSeconds) -> Step {
+pub(super) fn next(standing: &PlanState<'_>, now: UnixSeconds) -> EnvironmentStep {
     let is_late = standing.give_up_at.is_some_and(|at| at <= now);
     let pause_max = if standing.is_removal_due { REMOVE_PAUSE_MAX } else { PREPARE_PAUSE_MAX };
     // A pause longer than the longest one comes from a clock that stepped back since.
     let is_meant = |at: &UnixSeconds| *at > now && *at <= now.later(Duration::from_secs(pause_max));
     let pause = standing.tries.retry_at.filter(|at| is_meant(at) && !standing.is_agent_new);
     match (standing.is_removal_due, standing.give_up_at) {
-        (true, _) if is_late => Step::GiveUp(RefusalCode::EnvironmentBusy),
-        (true, _) if !standing.is_tracking => Step::Forget,
-        (false, None) => Step::Rest,
-        (false, Some(_)) if is_late => Step::GiveUp(last_failure(standing.tries)),
+        (true, _) if is_late => EnvironmentStep::GiveUp(RefusalCode::EnvironmentBusy),
+        (true, _) if !standing.is_tracking => EnvironmentStep::Forget,
+        (false, None) => EnvironmentStep::Rest,
+        (false, Some(_)) if is_late => EnvironmentStep::GiveUp(last_failure(standing.tries)),
         (due, give_up_at) => match pause {
-            Some(at) => Step::Wait(give_up_at.map_or(at, |give_up_at| give_up_at.min(at))),
-            None if due => Step::Remove,
-            None => Step::Apply,
+            Some(at) => EnvironmentStep::Wait(give_up_at.map_or(at, |give_up_at| give_up_at.min(at))),
+            None if due => EnvironmentStep::Remove,
+            None => EnvironmentStep::Apply,
         },
     }
 }
@@ -97,7 +97,7 @@ pub(super) enum Applied {
 
 /// Returns the objects that may be in the cluster once `wanted` is applied to an environment with `recorded`.
 pub(super) fn union(recorded: &[ObjectRef], wanted: &[ObjectRef]) -> Vec<ObjectRef> {
-    let mut all: BTreeMap<Name<'_>, &ObjectRef> = BTreeMap::new();
+    let mut all: BTreeMap<ObjectName<'_>, &ObjectRef> = BTreeMap::new();
     for object in wanted.iter().chain(recorded) {
         // The recorded reference knows more: the uid.
         all.insert(name_of(object), object);
@@ -118,7 +118,7 @@ pub(super) fn applied(
         Ok(done) => done,
         Err(error) => return Applied::Again(after(*error, tries, PREPARE_PAUSE_MAX, now)),
     };
-    let all_wanted: BTreeSet<Name<'_>> = wanted.iter().map(name_of).collect();
+    let all_wanted: BTreeSet<ObjectName<'_>> = wanted.iter().map(name_of).collect();
     // Objects of earlier templates that now have another owner are not wanted by this template.
     let is_let_go = |error: &ObjectError| {
         error.code == ObjectErrorCode::NotOwned
@@ -226,17 +226,17 @@ fn again(tries: &Tries, (code, message): (RefusalCode, String), pause_max: u64, 
 }
 
 /// Identity of an object in a cluster, whatever its version and however often it was made anew.
-type Name<'a> = (&'a str, &'a str, &'a str, &'a str);
+type ObjectName<'a> = (&'a str, &'a str, &'a str, &'a str);
 
-fn name_of(object: &ObjectRef) -> Name<'_> {
+fn name_of(object: &ObjectRef) -> ObjectName<'_> {
     (&object.group, &object.kind, &object.namespace, &object.name)
 }
 
-fn said_of(done: &Done) -> BTreeMap<Name<'_>, &tunnel_proto::environments::ObjectRef> {
+fn said_of(done: &Done) -> BTreeMap<ObjectName<'_>, &tunnel_proto::environments::ObjectRef> {
     done.objects.iter().map(|object| (name_said(object), object)).collect()
 }
 
-fn name_said(object: &tunnel_proto::environments::ObjectRef) -> Name<'_> {
+fn name_said(object: &tunnel_proto::environments::ObjectRef) -> ObjectName<'_> {
     (&object.group, &object.kind, &object.namespace, &object.name)
 }
 
@@ -264,7 +264,7 @@ fn without_strangers(recorded: &[ObjectRef], done: &Done) -> Vec<ObjectRef> {
     recorded.iter().filter(|object| !strangers.contains(&name_of(object))).cloned().collect()
 }
 
-fn strangers_of(done: &Done) -> BTreeSet<Name<'_>> {
+fn strangers_of(done: &Done) -> BTreeSet<ObjectName<'_>> {
     let strangers = done.errors.iter().filter(|error| is_stranger(error));
     strangers.filter_map(|error| error.object.as_ref().map(name_said)).collect()
 }

@@ -69,7 +69,7 @@ pub struct ObjectFailure {
 
 /// Reason of a final failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct FinalFailure {
     /// The code.
     pub code: String,
     /// Message for people.
@@ -153,10 +153,10 @@ pub(super) fn errors_to(errors: &[ObjectError]) -> String {
 }
 
 /// Returns the failure of a preparation, if it failed.
-pub(super) fn failure_of(preparation: &Preparation) -> Option<Failure> {
+pub(super) fn failure_of(preparation: &Preparation) -> Option<FinalFailure> {
     let (code, message) = preparation.failure.clone()?;
     let errors = preparation.errors.as_deref().and_then(|text| serde_json::from_str(text).ok());
-    Some(Failure { code, message, errors: errors.unwrap_or_default() })
+    Some(FinalFailure { code, message, errors: errors.unwrap_or_default() })
 }
 
 /// Converts a reference to its wire type.

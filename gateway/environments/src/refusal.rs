@@ -180,7 +180,7 @@ impl fmt::Display for RefusalCode {
 /// A request that was refused and had no effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{code}: {message}")]
-pub struct Refusal {
+pub struct EnvironmentRefusal {
     /// Reason, as a code.
     pub code: RefusalCode,
     /// Reason, for people.
@@ -218,20 +218,20 @@ impl From<&Problem> for RefusalProblem {
     }
 }
 
-impl From<RefusalCode> for Refusal {
+impl From<RefusalCode> for EnvironmentRefusal {
     fn from(code: RefusalCode) -> Self {
         Self { code, message: code.text().to_owned(), problems: Vec::new() }
     }
 }
 
-impl From<StoreError> for Refusal {
+impl From<StoreError> for EnvironmentRefusal {
     fn from(error: StoreError) -> Self {
         tracing::warn!(%error, "the store did not answer about an environment");
         RefusalCode::StoreUnavailable.into()
     }
 }
 
-impl Refusal {
+impl EnvironmentRefusal {
     /// Creates a refusal with all problems.
     pub(super) fn with(code: RefusalCode, problems: Vec<RefusalProblem>) -> Self {
         Self { problems, ..code.into() }
@@ -262,7 +262,7 @@ mod tests {
             column: line.map(|line| line + 2),
             message: "unknown".to_owned(),
         };
-        let refusal = Refusal::template(&[problem("objects[0].kind", Some(3)), problem("", None)]);
+        let refusal = EnvironmentRefusal::template(&[problem("objects[0].kind", Some(3)), problem("", None)]);
         let told: Vec<_> = refusal.problems.iter().map(|one| (one.place.as_str(), one.line, one.column)).collect();
         assert_eq!(told, [("objects[0].kind", Some(3), Some(5)), ("", None, None)]);
     }

@@ -14,39 +14,39 @@ const PREPARATIONS_MAX: usize = 8;
 
 /// Kind of call, in the order of priority: jobs wait for preparations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Turn {
+pub(super) enum CallTurn {
     /// To apply, or to remove what is in the way of that.
     Preparation,
     /// To remove objects while no job waits.
     Removal,
 }
 
-type Place = (Turn, u64, EnvironmentId);
+type QueuePosition = (CallTurn, u64, EnvironmentId);
 
 #[derive(Debug, Default)]
-struct Queue {
+struct CallQueue {
     taken: usize,
-    waiting: BTreeSet<Place>,
+    waiting: BTreeSet<QueuePosition>,
     /// Preparations that overtook a waiting removal.
     preferred: usize,
 }
 
-impl Queue {
+impl CallQueue {
     /// Returns the environments whose turn has come.
-    fn called(&self) -> impl Iterator<Item = &Place> {
+    fn called(&self) -> impl Iterator<Item = &QueuePosition> {
         let overdue = self.first_removal().filter(|_| self.preferred >= PREPARATIONS_MAX);
         let others = self.waiting.iter().filter(move |place| Some(*place) != overdue);
         overdue.into_iter().chain(others).take(SEATS_MAX.saturating_sub(self.taken))
     }
 
-    fn first_removal(&self) -> Option<&Place> {
-        self.waiting.range((Turn::Removal, 0, EnvironmentId::new(0))..).next()
+    fn first_removal(&self) -> Option<&QueuePosition> {
+        self.waiting.range((CallTurn::Removal, 0, EnvironmentId::new(0))..).next()
     }
 
-    fn seat(&mut self, place: &Place) {
+    fn seat(&mut self, place: &QueuePosition) {
         self.waiting.remove(place);
         self.taken = self.taken.saturating_add(1);
-        let is_before_a_removal = place.0 == Turn::Preparation && self.first_removal().is_some();
+        let is_before_a_removal = place.0 == CallTurn::Preparation && self.first_removal().is_some();
         self.preferred = if is_before_a_removal { self.preferred.saturating_add(1) } else { 0 };
     }
 }
@@ -56,8 +56,8 @@ impl Queue {
 /// Invariants: `places` has those of all queues, and a queue that is kept has a seat taken or an environment waiting.
 #[derive(Debug, Default)]
 pub(super) struct Seats {
-    queues: HashMap<ClusterId, Queue>,
-    places: HashMap<EnvironmentId, (ClusterId, Place)>,
+    queues: HashMap<ClusterId, CallQueue>,
+    places: HashMap<EnvironmentId, (ClusterId, QueuePosition)>,
     next: u64,
 }
 
@@ -67,7 +67,12 @@ impl Seats {
     /// # Errors
     /// Others are before, and the environment's place in the queue is kept. Returns the environments whose turn has
     /// come: one that was called and now asks for another kind of turn leaves its old one to the next.
-    pub(super) fn take(&mut self, cluster: ClusterId, id: EnvironmentId, turn: Turn) -> Result<(), Vec<EnvironmentId>> {
+    pub(super) fn take(
+        &mut self,
+        cluster: ClusterId,
+        id: EnvironmentId,
+        turn: CallTurn,
+    ) -> Result<(), Vec<EnvironmentId>> {
         let known =
             self.places.get(&id).filter(|(of, place)| *of == cluster && place.0 == turn).map(|(_, place)| *place);
         let left = if known.is_none() { self.forget(id) } else { None };
@@ -140,21 +145,21 @@ mod tests {
     fn cluster_whose_seats_are_taken_keeps_no_other_waiting_and_preparations_go_first() {
         let mut seats = Seats::default();
         for number in 0..6 {
-            assert!(seats.take(cluster(1), environment(number), Turn::Removal).is_ok());
+            assert!(seats.take(cluster(1), environment(number), CallTurn::Removal).is_ok());
         }
-        for (number, turn) in [(10, Turn::Removal), (11, Turn::Removal), (12, Turn::Preparation)] {
+        for (number, turn) in [(10, CallTurn::Removal), (11, CallTurn::Removal), (12, CallTurn::Preparation)] {
             assert_eq!(seats.take(cluster(1), environment(number), turn), Err(Vec::new()));
         }
         assert!(
-            seats.take(cluster(2), environment(20), Turn::Removal).is_ok(),
+            seats.take(cluster(2), environment(20), CallTurn::Removal).is_ok(),
             "another cluster's agent has nothing to do"
         );
         assert_eq!(seats.give_back(cluster(1)), [environment(12)]);
-        assert!(seats.take(cluster(1), environment(10), Turn::Removal).is_err(), "it is not its turn");
-        assert!(seats.take(cluster(1), environment(12), Turn::Preparation).is_ok());
+        assert!(seats.take(cluster(1), environment(10), CallTurn::Removal).is_err(), "it is not its turn");
+        assert!(seats.take(cluster(1), environment(12), CallTurn::Preparation).is_ok());
         assert_eq!(seats.give_back(cluster(1)), [environment(10)]);
         assert_eq!(seats.leave(environment(10)), [environment(11)], "its turn is not lost");
-        assert!(seats.take(cluster(1), environment(11), Turn::Removal).is_ok());
+        assert!(seats.take(cluster(1), environment(11), CallTurn::Removal).is_ok());
         assert_eq!(seats.leave(environment(11)), [], "it has a seat, and no place");
     }
 
@@ -162,17 +167,17 @@ mod tests {
     fn one_that_was_called_and_wants_something_else_by_now_leaves_its_turn_to_the_next() {
         let mut seats = Seats::default();
         for number in 0..6 {
-            assert!(seats.take(cluster(1), environment(number), Turn::Preparation).is_ok());
+            assert!(seats.take(cluster(1), environment(number), CallTurn::Preparation).is_ok());
         }
         for number in [10, 11] {
-            assert_eq!(seats.take(cluster(1), environment(number), Turn::Preparation), Err(Vec::new()));
+            assert_eq!(seats.take(cluster(1), environment(number), CallTurn::Preparation), Err(Vec::new()));
         }
         assert_eq!(seats.give_back(cluster(1)), [environment(10)]);
         // Stopped before it looked.
-        let called = seats.take(cluster(1), environment(10), Turn::Removal);
+        let called = seats.take(cluster(1), environment(10), CallTurn::Removal);
         assert_eq!(called, Err(vec![environment(11)]), "a seat is free, and who waits for it sleeps");
-        assert!(seats.take(cluster(1), environment(11), Turn::Preparation).is_ok());
-        assert_eq!(seats.take(cluster(1), environment(10), Turn::Removal), Err(Vec::new()));
+        assert!(seats.take(cluster(1), environment(11), CallTurn::Preparation).is_ok());
+        assert_eq!(seats.take(cluster(1), environment(10), CallTurn::Removal), Err(Vec::new()));
         assert_eq!(seats.taken(), SEATS_MAX);
     }
 
@@ -180,13 +185,13 @@ mod tests {
     fn removal_for_which_somebody_waits_goes_before_those_for_which_nobody_does() {
         let mut seats = Seats::default();
         for number in 0..6 {
-            assert!(seats.take(cluster(1), environment(number), Turn::Removal).is_ok());
+            assert!(seats.take(cluster(1), environment(number), CallTurn::Removal).is_ok());
         }
         for number in [10, 11] {
-            assert!(seats.take(cluster(1), environment(number), Turn::Removal).is_err());
+            assert!(seats.take(cluster(1), environment(number), CallTurn::Removal).is_err());
         }
         // A job came for the second.
-        assert!(seats.take(cluster(1), environment(11), Turn::Preparation).is_err());
+        assert!(seats.take(cluster(1), environment(11), CallTurn::Preparation).is_err());
         assert_eq!(seats.give_back(cluster(1)), [environment(11)]);
     }
 
@@ -194,18 +199,18 @@ mod tests {
     fn removal_gets_its_turn_however_many_preparations_there_are() {
         let mut seats = Seats::default();
         for number in 0..6 {
-            assert!(seats.take(cluster(1), environment(number), Turn::Preparation).is_ok());
+            assert!(seats.take(cluster(1), environment(number), CallTurn::Preparation).is_ok());
         }
         for number in [100, 101] {
-            assert!(seats.take(cluster(1), environment(number), Turn::Removal).is_err());
+            assert!(seats.take(cluster(1), environment(number), CallTurn::Removal).is_err());
         }
         let mut gone = Vec::new();
         for number in 6..60 {
-            assert!(seats.take(cluster(1), environment(number), Turn::Preparation).is_err());
+            assert!(seats.take(cluster(1), environment(number), CallTurn::Preparation).is_err());
             let called = seats.give_back(cluster(1));
-            let turn = if called[0].get() >= 100 { Turn::Removal } else { Turn::Preparation };
+            let turn = if called[0].get() >= 100 { CallTurn::Removal } else { CallTurn::Preparation };
             assert!(seats.take(cluster(1), called[0], turn).is_ok(), "called, and no seat for it");
-            if turn == Turn::Removal {
+            if turn == CallTurn::Removal {
                 gone.push((number, called[0].get()));
             }
         }
@@ -219,7 +224,7 @@ mod tests {
         ) {
             let (mut seats, mut seated, mut waiting) = (Seats::default(), Vec::new(), BTreeSet::new());
             for (act, number, is_removal) in acts {
-                let turn = if is_removal { Turn::Removal } else { Turn::Preparation };
+                let turn = if is_removal { CallTurn::Removal } else { CallTurn::Preparation };
                 match act {
                     0 if !seated.contains(&number) => {
                         match seats.take(cluster(1), environment(number), turn) {
@@ -247,7 +252,7 @@ mod tests {
                 prop_assert!(seated.len() <= SEATS_MAX);
             }
             loop {
-                let called: Vec<_> = seats.queues.get(&cluster(1)).into_iter().flat_map(Queue::called).copied().collect();
+                let called: Vec<_> = seats.queues.get(&cluster(1)).into_iter().flat_map(CallQueue::called).copied().collect();
                 for (turn, _, id) in called {
                     prop_assert!(seats.take(cluster(1), id, turn).is_ok(), "called, and no seat for it");
                     waiting.remove(&id.get());

@@ -6,20 +6,20 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::access::{Access, Allowed, Verdict};
+use super::access::{Access, AccessVerdict, Allowed};
 use super::call::{Calls, Sessions};
 use super::driver::{Outside, Wakes};
 use super::files::{NoTemplate, TemplateFiles};
-use super::following::{Awaited, Event, Following, Hub, Outcome};
+use super::following::{Awaited, EnvironmentEvent, Following, Hub, PreparationOutcome};
 use super::on_record::OnRecord;
-use super::record::{self, Environment, Failure};
-use super::refusal::{Refusal, RefusalCode, RefusalProblem};
+use super::record::{self, Environment, FinalFailure};
+use super::refusal::{EnvironmentRefusal, RefusalCode, RefusalProblem};
 #[cfg(test)]
 use super::request::By;
 use super::request::{JobRequest, Met, Unmet};
 use super::seats::Seats;
 use gateway_agents::registry::Registry;
-use gateway_net::audit::{Audit, Event as AuditEvent, Record, Text};
+use gateway_net::audit::{Audit, AuditEvent, AuditRecord, Text};
 use gateway_net::telemetry::Metrics;
 use gateway_store::{
     EnvironmentFilter, EnvironmentId, EnvironmentState, Forgotten, PreparationStatus, StateSet, Store, StoreError,
@@ -34,16 +34,16 @@ mod may;
 mod prepare;
 mod templates;
 
-pub use prepare::Source;
+pub use prepare::ObjectSource;
 
 /// The wall clock, as an argument: tests turn it.
 pub type Clock = Arc<dyn Fn() -> UnixSeconds + Send + Sync>;
 
 /// Desired state of an environment.
-pub type Wanted = EnvironmentState;
+pub type DesiredEnvironment = EnvironmentState;
 
 /// Dependencies of the environments.
-pub struct Parts {
+pub struct EnvironmentsParts {
     /// Storage of the environments.
     pub store: Store,
     /// The agents that have a session.
@@ -65,11 +65,11 @@ pub struct Parts {
 /// The environments of all clusters. Clones share them.
 #[derive(Clone)]
 pub struct Environments {
-    inner: Arc<Inner>,
+    inner: Arc<EnvironmentsShared>,
 }
 
 /// Shared state of all clones.
-pub(super) struct Inner {
+pub(super) struct EnvironmentsShared {
     pub(super) store: Store,
     pub(super) access: Access,
     pub(super) hub: Hub,
@@ -101,7 +101,7 @@ pub struct Filter {
     pub state: Option<EnvironmentState>,
 }
 
-impl Inner {
+impl EnvironmentsShared {
     pub(super) fn now(&self) -> UnixSeconds {
         (self.clock)()
     }
@@ -112,19 +112,31 @@ impl Environments {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn open(parts: Parts) -> Result<Self, StoreError> {
+    pub async fn open(parts: EnvironmentsParts) -> Result<Self, StoreError> {
         let calls = Sessions { registry: parts.registry.clone() };
         Self::open_with(parts, Box::new(calls)).await
     }
 
-    pub(super) async fn open_with(parts: Parts, calls: Box<dyn Calls>) -> Result<Self, StoreError> {
-        let Parts { store, registry: _, templates, audit, metrics, settings, public_url, clock } = parts;
+    pub(super) async fn open_with(parts: EnvironmentsParts, calls: Box<dyn Calls>) -> Result<Self, StoreError> {
+        let EnvironmentsParts { store, registry: _, templates, audit, metrics, settings, public_url, clock } = parts;
         let access = Access::default();
         access.read(&store, clock()).await?;
         access.remember(&store).await?;
         let (hub, wakes, seats) = (Hub::default(), Wakes::default(), Mutex::default());
-        let inner =
-            Inner { store, access, hub, wakes, seats, calls, audit, metrics, templates, settings, public_url, clock };
+        let inner = EnvironmentsShared {
+            store,
+            access,
+            hub,
+            wakes,
+            seats,
+            calls,
+            audit,
+            metrics,
+            templates,
+            settings,
+            public_url,
+            clock,
+        };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -163,7 +175,7 @@ impl Environments {
 
     /// Prepares a job's environment at the request of the job itself: see [`Environments::complete_by`].
     #[cfg(test)]
-    pub(crate) async fn complete(&self, request: JobRequest) -> Result<Following, Refusal> {
+    pub(crate) async fn complete(&self, request: JobRequest) -> Result<Following, EnvironmentRefusal> {
         let by = request.job.by();
         self.complete_by(request, by).await
     }
@@ -173,15 +185,19 @@ impl Environments {
     ///
     /// # Errors
     /// [`Refusal`]; then nothing was done.
-    pub async fn complete_by(&self, request: JobRequest, by: impl Into<OnRecord> + Send) -> Result<Following, Refusal> {
+    pub async fn complete_by(
+        &self,
+        request: JobRequest,
+        by: impl Into<OnRecord> + Send,
+    ) -> Result<Following, EnvironmentRefusal> {
         match self.inner.access.verdict(&request) {
-            Verdict::Met(Met::NoEnvironment) => Err(RefusalCode::NoEnvironment.into()),
-            Verdict::Met(met @ (Met::Disabled | Met::NotAStart | Met::NotEnabled | Met::Completed)) => {
-                Ok(Following::ended(Outcome::nothing(met)))
+            AccessVerdict::Met(Met::NoEnvironment) => Err(RefusalCode::NoEnvironment.into()),
+            AccessVerdict::Met(met @ (Met::Disabled | Met::NotAStart | Met::NotEnabled | Met::Completed)) => {
+                Ok(Following::ended(PreparationOutcome::nothing(met)))
             }
-            Verdict::Refused(code) => Err(code.into()),
+            AccessVerdict::Refused(code) => Err(code.into()),
             // Includes requests that were carried out before: the store knows their outcome.
-            Verdict::Allowed(allowed) => self.prepare_job(&allowed, &request, by.into()).await,
+            AccessVerdict::Allowed(allowed) => self.prepare_job(&allowed, &request, by.into()).await,
         }
     }
 
@@ -193,10 +209,10 @@ impl Environments {
     pub async fn ensure(
         &self,
         agent: &ClusterName,
-        source: impl Into<Source> + Send,
+        source: impl Into<ObjectSource> + Send,
         info: Info,
         by: impl Into<OnRecord> + Send,
-    ) -> Result<Following, Refusal> {
+    ) -> Result<Following, EnvironmentRefusal> {
         self.prepare_as_told(agent, source.into(), info, by.into()).await
     }
 
@@ -204,7 +220,12 @@ impl Environments {
     ///
     /// # Errors
     /// [`RefusalCode::NoSuchAgent`], [`RefusalCode::NoSuchEnvironment`], or no store.
-    pub async fn find(&self, agent: &ClusterName, project_id: u64, name: &str) -> Result<Environment, Refusal> {
+    pub async fn find(
+        &self,
+        agent: &ClusterName,
+        project_id: u64,
+        name: &str,
+    ) -> Result<Environment, EnvironmentRefusal> {
         let cluster = self.inner.access.cluster(agent).ok_or(RefusalCode::NoSuchAgent)?;
         let slug = workspace_spec::environment::slug::environment_slug(name);
         let found = self.inner.store.environment_of(cluster, project_id, &slug).await?;
@@ -215,7 +236,7 @@ impl Environments {
     ///
     /// # Errors
     /// [`RefusalCode::NoSuchEnvironment`], or no store.
-    pub async fn get(&self, id: u64) -> Result<Environment, Refusal> {
+    pub async fn get(&self, id: u64) -> Result<Environment, EnvironmentRefusal> {
         let found = self.inner.store.environment(EnvironmentId::new(id)).await?;
         self.shown(found.ok_or(RefusalCode::NoSuchEnvironment)?).await
     }
@@ -224,7 +245,12 @@ impl Environments {
     ///
     /// # Errors
     /// [`RefusalCode::NoSuchAgent`], or no store.
-    pub async fn list(&self, filter: &Filter, after: Option<u64>, limit: u32) -> Result<Vec<Environment>, Refusal> {
+    pub async fn list(
+        &self,
+        filter: &Filter,
+        after: Option<u64>,
+        limit: u32,
+    ) -> Result<Vec<Environment>, EnvironmentRefusal> {
         let cluster = match &filter.agent {
             Some(agent) => Some(self.inner.access.cluster(agent).ok_or(RefusalCode::NoSuchAgent)?),
             None => None,
@@ -254,7 +280,7 @@ impl Environments {
     ///
     /// # Errors
     /// [`RefusalCode::NoSuchAgent`].
-    pub fn agent(&self, agent: &ClusterName) -> Result<AgentFacts, Refusal> {
+    pub fn agent(&self, agent: &ClusterName) -> Result<AgentFacts, EnvironmentRefusal> {
         let id = self.inner.access.cluster(agent).ok_or(RefusalCode::NoSuchAgent)?.get();
         let url = format!("{}/api/v1/agents/{agent}", self.inner.public_url.trim_end_matches('/'));
         Ok(AgentFacts { id, name: agent.to_string(), url })
@@ -270,11 +296,11 @@ impl Environments {
     ///
     /// # Errors
     /// [`RefusalCode::NoSuchAgent`], [`RefusalCode::NoSuchTemplate`] or [`RefusalCode::TemplateInvalid`].
-    pub fn template(&self, agent: &ClusterName, name: &TemplateName) -> Result<Arc<Template>, Refusal> {
+    pub fn template(&self, agent: &ClusterName, name: &TemplateName) -> Result<Arc<Template>, EnvironmentRefusal> {
         self.inner.access.cluster(agent).ok_or(RefusalCode::NoSuchAgent)?;
         self.inner.templates.get(agent, name).map_err(|none| match none {
             NoTemplate::NotFound => RefusalCode::NoSuchTemplate.into(),
-            NoTemplate::Invalid(problems) => Refusal::template(&problems),
+            NoTemplate::Invalid(problems) => EnvironmentRefusal::template(&problems),
         })
     }
 
@@ -288,7 +314,7 @@ impl Environments {
     ///
     /// # Errors
     /// [`RefusalCode::NoSuchAgent`].
-    pub fn templates(&self, agent: &ClusterName) -> Result<Vec<TemplateName>, Refusal> {
+    pub fn templates(&self, agent: &ClusterName) -> Result<Vec<TemplateName>, EnvironmentRefusal> {
         self.inner.access.cluster(agent).ok_or(RefusalCode::NoSuchAgent)?;
         Ok(self.inner.templates.names(agent))
     }
@@ -297,9 +323,9 @@ impl Environments {
     ///
     /// # Errors
     /// [`RefusalCode::FactsInvalid`] or [`RefusalCode::TemplateInvalid`].
-    pub fn render(&self, template: &Template, info: &Info) -> Result<Rendered, Refusal> {
+    pub fn render(&self, template: &Template, info: &Info) -> Result<Rendered, EnvironmentRefusal> {
         prepare::check_facts(info)?;
-        template.render(info).map_err(|problems| Refusal::template(&problems))
+        template.render(info).map_err(|problems| EnvironmentRefusal::template(&problems))
     }
 
     pub(super) fn hub(&self) -> &Hub {
@@ -307,7 +333,7 @@ impl Environments {
     }
 
     /// Returns the outcome of the awaited end, if it has come. A store that does not answer counts as not yet.
-    pub(super) async fn outcome(&self, id: EnvironmentId, awaited: Awaited) -> Option<Outcome> {
+    pub(super) async fn outcome(&self, id: EnvironmentId, awaited: Awaited) -> Option<PreparationOutcome> {
         let told = async {
             // The end is read first, so that the environment read after it includes its effects.
             let Some(failure) = self.ended(id, awaited).await? else { return Ok(None) };
@@ -315,22 +341,22 @@ impl Environments {
                 Some(stored) if awaited == Awaited::Removal && stored.is_removal_due => Ok(None),
                 Some(stored) => {
                     let environment = Some(Box::new(self.shown(stored).await?));
-                    Ok(Some(Outcome { failure, met: None, environment }))
+                    Ok(Some(PreparationOutcome { failure, met: None, environment }))
                 }
                 None => {
                     let failure = Some(prepare::failure(RefusalCode::NoSuchEnvironment));
-                    Ok(Some(Outcome { failure, met: None, environment: None }))
+                    Ok(Some(PreparationOutcome { failure, met: None, environment: None }))
                 }
             }
         };
-        told.await.unwrap_or_else(|refusal: Refusal| {
+        told.await.unwrap_or_else(|refusal: EnvironmentRefusal| {
             tracing::debug!(%refusal, "the store did not say how an environment is");
             None
         })
     }
 
     /// Returns the awaited end, once it has come: the failure, or `None` for success.
-    async fn ended(&self, id: EnvironmentId, awaited: Awaited) -> Result<Option<Option<Failure>>, StoreError> {
+    async fn ended(&self, id: EnvironmentId, awaited: Awaited) -> Result<Option<Option<FinalFailure>>, StoreError> {
         let store = &self.inner.store;
         Ok(match awaited {
             Awaited::Preparation(preparation, job) => {
@@ -363,7 +389,7 @@ impl Environments {
         })
     }
 
-    async fn shown(&self, stored: StoredEnvironment) -> Result<Environment, Refusal> {
+    async fn shown(&self, stored: StoredEnvironment) -> Result<Environment, EnvironmentRefusal> {
         let agent = self.inner.agent_of(&stored).await?;
         Ok(Environment::of(stored, agent, &self.inner.public_url))
     }
@@ -377,15 +403,15 @@ impl Environments {
             name: Text::new(&changed.name),
             how,
         };
-        by.record(Record::new(event));
+        by.record(AuditRecord::new(event));
         self.inner.wakes.wake(changed.id);
-        self.inner.hub.tell(changed.id, super::following::Told::Settled);
+        self.inner.hub.tell(changed.id, super::following::Notification::Settled);
     }
 }
 
 /// Returns the first event for callers that wait for an environment whose objects are being removed.
-fn first_word(environment: &StoredEnvironment) -> Option<Event> {
-    environment.is_removal_due.then_some(Event::Waiting { why: "removal" })
+fn first_word(environment: &StoredEnvironment) -> Option<EnvironmentEvent> {
+    environment.is_removal_due.then_some(EnvironmentEvent::Waiting { why: "removal" })
 }
 
 #[cfg(test)]

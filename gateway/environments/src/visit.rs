@@ -7,17 +7,17 @@ use bytes::Bytes;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
-use tunnel_proto::environments::{Apply, Call, Done, Identity, Progress, Remove, Scope, TRACKED_MAX};
+use tunnel_proto::environments::{Apply, Call, CallIdentity, CallProgress, Done, Remove, Scope, TRACKED_MAX};
 
 use super::access::Noted;
 use super::call::CallError;
-use super::following::{Event, ObjectProgress, Told};
+use super::following::{EnvironmentEvent, Notification, ObjectProgress};
 use super::identity;
-use super::plan::{self, Applied, Removed, Standing, Step};
+use super::plan::{self, Applied, EnvironmentStep, PlanState, Removed};
 use super::record::{errors_to, from_wire, objects_from, objects_to, to_wire};
 use super::refusal::RefusalCode;
-use super::seats::Turn;
-use super::service::Inner;
+use super::seats::CallTurn;
+use super::service::EnvironmentsShared;
 use gateway_store::{ClusterId, EnvironmentId, Preparation, PreparationEnd, StoreError, StoredEnvironment, Tries};
 use gateway_types::blockers;
 use gateway_types::{ClusterName, UnixSeconds};
@@ -33,7 +33,7 @@ const QUEUE_PAUSE: std::time::Duration = std::time::Duration::from_secs(60);
 const LATE_PERIOD: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// Continuation after one step.
-enum Next {
+enum AfterStep {
     /// Another step.
     Again,
     /// Another step at this time.
@@ -58,23 +58,23 @@ pub(super) enum Then {
 
 /// Result of a visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Visit {
+pub(super) struct VisitResult {
     /// The environment's cluster, if there is such an environment.
     pub(super) cluster: Option<ClusterId>,
     pub(super) then: Then,
 }
 
 /// One of the seats at a cluster.
-struct Seat<'a>(&'a Inner, ClusterId);
+struct ClusterPermit<'a>(&'a EnvironmentsShared, ClusterId);
 
-impl Drop for Seat<'_> {
+impl Drop for ClusterPermit<'_> {
     fn drop(&mut self) {
         let called = self.0.seats.lock().give_back(self.1);
         self.0.wakes.call(called);
     }
 }
 
-impl Inner {
+impl EnvironmentsShared {
     /// Carries out the due steps of an environment. Returns when to visit again. `is_urgent` ends a pause: the desired
     /// state changed, or an agent connected. Nothing is begun after `draining`, and `stop` ends what is under way.
     ///
@@ -84,18 +84,18 @@ impl Inner {
         id: EnvironmentId,
         mut is_urgent: bool,
         (draining, stop): (&CancellationToken, &CancellationToken),
-    ) -> Visit {
-        let mut visit = Visit { cluster: None, then: Then::Rest };
+    ) -> VisitResult {
+        let mut visit = VisitResult { cluster: None, then: Then::Rest };
         while !draining.is_cancelled() && !stop.is_cancelled() {
             match self.look(id, is_urgent, &mut visit.cluster, stop).await {
-                Ok(Next::Again) => {
+                Ok(AfterStep::Again) => {
                     is_urgent = false;
                     continue;
                 }
                 // The environment keeps its place in the queue.
-                Ok(Next::Queue(at)) => return Visit { then: Then::Queue(at, is_urgent), ..visit },
-                Ok(Next::At(at)) => visit.then = Then::At(at),
-                Ok(Next::Rest) => {}
+                Ok(AfterStep::Queue(at)) => return VisitResult { then: Then::Queue(at, is_urgent), ..visit },
+                Ok(AfterStep::At(at)) => visit.then = Then::At(at),
+                Ok(AfterStep::Rest) => {}
                 Err(error) => {
                     warn!(environment = %id, %error, "an environment cannot be looked after");
                     visit.then = Then::At(self.now().later(STORE_PAUSE));
@@ -114,8 +114,8 @@ impl Inner {
         is_urgent: bool,
         cluster: &mut Option<ClusterId>,
         stop: &CancellationToken,
-    ) -> Result<Next, StoreError> {
-        let Some(environment) = self.store.environment(id).await? else { return Ok(Next::Rest) };
+    ) -> Result<AfterStep, StoreError> {
+        let Some(environment) = self.store.environment(id).await? else { return Ok(AfterStep::Rest) };
         *cluster = Some(environment.cluster);
         let preparation = self.store.next_preparation(id).await?;
         let Some(recorded) = objects_from(&environment.tracked) else {
@@ -126,7 +126,7 @@ impl Inner {
             }
             return Err(corrupt("environments"));
         };
-        let standing = Standing {
+        let standing = PlanState {
             is_removal_due: environment.is_removal_due,
             is_tracking: !recorded.is_empty(),
             give_up_at: preparation.as_ref().map(|preparation| preparation.give_up_at),
@@ -135,37 +135,37 @@ impl Inner {
         };
         let visited = Visited { id, environment: &environment, recorded: &recorded };
         match (plan::next(&standing, self.now()), preparation) {
-            (Step::Wait(at), _) => return Ok(Next::At(at)),
-            (Step::Rest, _) | (Step::Apply | Step::GiveUp(_), None) => {
-                self.hub.tell(id, Told::Settled);
-                return Ok(Next::Rest);
+            (EnvironmentStep::Wait(at), _) => return Ok(AfterStep::At(at)),
+            (EnvironmentStep::Rest, _) | (EnvironmentStep::Apply | EnvironmentStep::GiveUp(_), None) => {
+                self.hub.tell(id, Notification::Settled);
+                return Ok(AfterStep::Rest);
             }
-            (Step::Forget, _) => self.gone(&visited, &[]).await?,
-            (Step::GiveUp(code), Some(preparation)) => self.give_up(&visited, &preparation, code).await?,
-            (Step::Apply, Some(preparation)) => {
-                let Some(_seat) = self.seat(&visited, Turn::Preparation) else {
+            (EnvironmentStep::Forget, _) => self.gone(&visited, &[]).await?,
+            (EnvironmentStep::GiveUp(code), Some(preparation)) => self.give_up(&visited, &preparation, code).await?,
+            (EnvironmentStep::Apply, Some(preparation)) => {
+                let Some(_seat) = self.seat(&visited, CallTurn::Preparation) else {
                     return Ok(self.queued(id, Some(preparation.give_up_at)));
                 };
                 return self.apply(&visited, &preparation, stop).await;
             }
-            (Step::Remove, preparation) => {
+            (EnvironmentStep::Remove, preparation) => {
                 // A job that waits for the removal waits no longer than for its preparation.
-                let turn = if preparation.is_some() { Turn::Preparation } else { Turn::Removal };
+                let turn = if preparation.is_some() { CallTurn::Preparation } else { CallTurn::Removal };
                 let Some(_seat) = self.seat(&visited, turn) else {
                     return Ok(self.queued(id, preparation.map(|preparation| preparation.give_up_at)));
                 };
                 return self.remove(&visited, stop).await;
             }
         }
-        Ok(Next::Again)
+        Ok(AfterStep::Again)
     }
 
     /// Takes one of the seats at an environment's cluster, if it is the environment's turn.
-    fn seat(&self, visited: &Visited<'_>, turn: Turn) -> Option<Seat<'_>> {
+    fn seat(&self, visited: &Visited<'_>, turn: CallTurn) -> Option<ClusterPermit<'_>> {
         let cluster = visited.environment.cluster;
         let taken = self.seats.lock().take(cluster, visited.id, turn);
         match taken {
-            Ok(()) => Some(Seat(self, cluster)),
+            Ok(()) => Some(ClusterPermit(self, cluster)),
             Err(called) => {
                 self.wakes.call(called);
                 None
@@ -174,10 +174,10 @@ impl Inner {
     }
 
     /// Reports that an environment waits for its turn, and sets the latest time of the next look.
-    fn queued(&self, id: EnvironmentId, give_up_at: Option<UnixSeconds>) -> Next {
-        self.hub.tell(id, Told::Event(Event::Waiting { why: "queued" }));
+    fn queued(&self, id: EnvironmentId, give_up_at: Option<UnixSeconds>) -> AfterStep {
+        self.hub.tell(id, Notification::Event(EnvironmentEvent::Waiting { why: "queued" }));
         let at = self.now().later(QUEUE_PAUSE);
-        Next::Queue(give_up_at.map_or(at, |give_up_at| give_up_at.min(at)))
+        AfterStep::Queue(give_up_at.map_or(at, |give_up_at| give_up_at.min(at)))
     }
 
     async fn apply(
@@ -185,24 +185,24 @@ impl Inner {
         visited: &Visited<'_>,
         preparation: &Preparation,
         stop: &CancellationToken,
-    ) -> Result<Next, StoreError> {
+    ) -> Result<AfterStep, StoreError> {
         let objects: Vec<Value> = serde_json::from_str(&preparation.objects)
             .map_err(|_| StoreError::Corrupt { table: "environment_jobs", column: "objects" })?;
         if let Err(why) = self.access.still_allows(visited.environment, preparation, &objects) {
             // A later configuration may allow it: a new request is judged anew.
             self.refuse(visited, preparation, RefusalCode::ConfigChanged, Some(why)).await?;
-            return Ok(Next::Again);
+            return Ok(AfterStep::Again);
         }
         let wanted = objects_from(&preparation.tracked).ok_or_else(|| corrupt("environment_jobs"))?;
         let may_be = plan::union(visited.recorded, &wanted);
         if may_be.len() > TRACKED_MAX {
             self.refuse(visited, preparation, RefusalCode::TooManyObjects, None).await?;
-            return Ok(Next::Again);
+            return Ok(AfterStep::Again);
         }
         let acting = acting(preparation.identity.as_deref(), "environment_jobs")?;
         // Stored before anything is asked of the cluster: whatever happens from here on, it is known what may be there.
         if !self.store.begin_apply(preparation, &objects_to(&may_be)).await? {
-            return Ok(Next::Again);
+            return Ok(AfterStep::Again);
         }
         let scope = self.scope(visited, acting).await?;
         let call = Call::Apply(Apply {
@@ -211,7 +211,7 @@ impl Inner {
             scope,
         });
         let until = Some(preparation.give_up_at);
-        let Some(answer) = self.call(visited, &call, until, stop).await? else { return Ok(Next::Rest) };
+        let Some(answer) = self.call(visited, &call, until, stop).await? else { return Ok(AfterStep::Rest) };
         let now = self.now();
         match plan::applied(&wanted, &may_be, &answer, &visited.environment.tries, now) {
             Applied::Again(tries) => {
@@ -243,10 +243,10 @@ impl Inner {
                 }
             }
         }
-        Ok(Next::Again)
+        Ok(AfterStep::Again)
     }
 
-    async fn remove(&self, visited: &Visited<'_>, stop: &CancellationToken) -> Result<Next, StoreError> {
+    async fn remove(&self, visited: &Visited<'_>, stop: &CancellationToken) -> Result<AfterStep, StoreError> {
         // The current configuration decides: the identity of the job that made the objects may have no rights any more.
         // Objects that the agent made as itself it removes as itself.
         let acting = match self.access.removes_as_agent(visited.environment) {
@@ -255,7 +255,7 @@ impl Inner {
         };
         let scope = self.scope(visited, acting).await?;
         let call = Call::Remove(Remove { tracked: visited.recorded.iter().map(to_wire).collect(), scope });
-        let Some(answer) = self.call(visited, &call, None, stop).await? else { return Ok(Next::Rest) };
+        let Some(answer) = self.call(visited, &call, None, stop).await? else { return Ok(AfterStep::Rest) };
         match plan::removed(visited.recorded, &answer, &visited.environment.tries, self.now()) {
             Removed::Gone(kept) => self.gone(visited, &kept).await?,
             Removed::Left(left, tries) => {
@@ -265,7 +265,7 @@ impl Inner {
                 self.pause(visited.id, &tries).await?;
             }
         }
-        Ok(Next::Again)
+        Ok(AfterStep::Again)
     }
 
     /// Has a call carried out, and cancels it at `until`, because no job waits for it any more. Meanwhile, preparations
@@ -279,10 +279,10 @@ impl Inner {
     ) -> Result<Option<Result<Done, CallError>>, StoreError> {
         let agent = self.agent_of(visited.environment).await?;
         let id = visited.id;
-        let tell = |progress: Progress| {
-            let Progress { object, step, message } = progress;
+        let tell = |progress: CallProgress| {
+            let CallProgress { object, step, message } = progress;
             let progress = ObjectProgress { object: from_wire(object), step, message };
-            self.hub.tell(id, Told::Event(Event::Object(progress)));
+            self.hub.tell(id, Notification::Event(EnvironmentEvent::Object(progress)));
         };
         let mut under_way = self.calls.call(&agent, call, &tell);
         loop {
@@ -300,7 +300,7 @@ impl Inner {
         }
     }
 
-    async fn scope(&self, visited: &Visited<'_>, identity: Option<Identity>) -> Result<Scope, StoreError> {
+    async fn scope(&self, visited: &Visited<'_>, identity: Option<CallIdentity>) -> Result<Scope, StoreError> {
         let environment = visited.environment;
         let StoredEnvironment { slug, project_id, cluster, inventory, .. } = environment;
         Ok(Scope {
@@ -325,8 +325,8 @@ impl Inner {
     async fn pause(&self, id: EnvironmentId, tries: &Tries) -> Result<(), StoreError> {
         self.store.note_tries(id, tries).await?;
         if let (Some((code, message)), Some(at)) = (&tries.failure, tries.retry_at) {
-            let retrying = Event::Retrying { code: code.clone(), message: message.clone(), at };
-            self.hub.tell(id, Told::Event(retrying));
+            let retrying = EnvironmentEvent::Retrying { code: code.clone(), message: message.clone(), at };
+            self.hub.tell(id, Notification::Event(retrying));
         }
         Ok(())
     }
@@ -341,7 +341,7 @@ struct Visited<'a> {
 
 /// Parses the identity that the agent is to act as. An unreadable one is an error and not `None`, which would be the
 /// agent itself.
-fn acting(stored: Option<&str>, table: &'static str) -> Result<Option<Identity>, StoreError> {
+fn acting(stored: Option<&str>, table: &'static str) -> Result<Option<CallIdentity>, StoreError> {
     let read = stored.map(|text| identity::from_json(text).ok_or(StoreError::Corrupt { table, column: "identity" }));
     read.transpose()
 }

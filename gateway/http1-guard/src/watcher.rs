@@ -17,7 +17,7 @@
 mod chunked;
 mod head;
 
-use self::chunked::{Broken, Chunked};
+use self::chunked::{BadChunk, Chunked};
 use self::head::{Head, HeadEnd};
 
 /// A fault of a head.
@@ -88,7 +88,7 @@ pub enum Ambiguity {
 /// ```
 #[derive(Debug)]
 pub struct Watcher {
-    state: State,
+    state: GuardState,
     head_bytes_max: usize,
     /// The first bytes may not turn it into HTTP/2.
     is_http1: bool,
@@ -101,7 +101,7 @@ pub struct Watcher {
 }
 
 #[derive(Debug)]
-enum State {
+enum GuardState {
     Head(Head),
     Sized { left: u64, switching: bool },
     Chunked { body: Chunked, switching: bool },
@@ -121,7 +121,7 @@ impl Watcher {
     #[must_use]
     pub fn new(head_bytes_max: usize) -> Self {
         Self {
-            state: State::Head(Head::default()),
+            state: GuardState::Head(Head::default()),
             head_bytes_max,
             is_http1: false,
             started: 0,
@@ -138,7 +138,7 @@ impl Watcher {
     /// Watches nothing: for HTTP/2.
     #[must_use]
     pub fn off() -> Self {
-        Self { state: State::Off, ..Self::new(0) }
+        Self { state: GuardState::Off, ..Self::new(0) }
     }
 
     /// Returns the number of heads that came whole.
@@ -152,7 +152,7 @@ impl Watcher {
     #[must_use]
     #[inline]
     pub fn has_untaken(&self, taken: u64) -> bool {
-        self.started > taken && !matches!(self.state, State::Off)
+        self.started > taken && !matches!(self.state, GuardState::Off)
     }
 
     /// Returns whether the next byte belongs to a message that has begun.
@@ -160,9 +160,9 @@ impl Watcher {
     #[inline]
     pub fn is_within_message(&self) -> bool {
         match &self.state {
-            State::Head(head) => head.has_started(),
-            State::Sized { .. } | State::Chunked { .. } => true,
-            State::Switching | State::Off => false,
+            GuardState::Head(head) => head.has_started(),
+            GuardState::Sized { .. } | GuardState::Chunked { .. } => true,
+            GuardState::Switching | GuardState::Off => false,
         }
     }
 
@@ -170,24 +170,28 @@ impl Watcher {
     #[must_use]
     #[inline]
     pub fn is_switching(&self) -> bool {
-        matches!(self.state, State::Switching)
+        matches!(self.state, GuardState::Switching)
     }
 
     /// Takes the answer to the request for another protocol, before the next bytes are looked at: `true` if it came
     /// without a switch, `false` if it has not come yet, or switched.
     #[inline]
     pub fn settle(&mut self, is_answered_without_switch: bool) {
-        self.state = if is_answered_without_switch { State::Head(Head::default()) } else { State::Off };
+        self.state = if is_answered_without_switch { GuardState::Head(Head::default()) } else { GuardState::Off };
     }
 
     /// Makes the refusal of a fault, in the form that suits the sender of the last head.
     #[must_use]
     pub fn refusal(&self, fault: HeadFault) -> RefusedRequest {
         let fault = match &self.state {
-            State::Head(head) if fault == HeadFault::HeadTooLarge && head.is_in_first_line() => {
+            GuardState::Head(head) if fault == HeadFault::HeadTooLarge && head.is_in_first_line() => {
                 HeadFault::TargetTooLong
             }
-            State::Head(_) | State::Sized { .. } | State::Chunked { .. } | State::Switching | State::Off => fault,
+            GuardState::Head(_)
+            | GuardState::Sized { .. }
+            | GuardState::Chunked { .. }
+            | GuardState::Switching
+            | GuardState::Off => fault,
         };
         let Sender { is_navigation, is_head } = self.last;
         RefusedRequest { fault, is_navigation, is_head }
@@ -204,10 +208,10 @@ impl Watcher {
         let mut head_at = 0;
         while !rest.is_empty() {
             match &mut self.state {
-                State::Off => return Ok(()),
+                GuardState::Off => return Ok(()),
                 // Bytes came before the answer: they belong to whatever the connection becomes.
-                State::Switching => self.state = State::Off,
-                State::Sized { left, switching } => {
+                GuardState::Switching => self.state = GuardState::Off,
+                GuardState::Sized { left, switching } => {
                     let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
                     rest = rest.get(taken..).unwrap_or_default();
                     *left -= taken as u64;
@@ -216,20 +220,20 @@ impl Watcher {
                         head_at = bytes.len() - rest.len();
                     }
                 }
-                State::Chunked { body, switching } => match body.skip(&mut rest) {
+                GuardState::Chunked { body, switching } => match body.skip(&mut rest) {
                     Ok(true) => {
                         self.state = next(*switching);
                         head_at = bytes.len() - rest.len();
                     }
                     Ok(false) => {}
                     // The library calls this body broken too, and reads nothing behind it.
-                    Err(Broken::Evident) => self.state = State::Off,
-                    Err(Broken::Hidden) => {
-                        self.state = State::Off;
+                    Err(BadChunk::Evident) => self.state = GuardState::Off,
+                    Err(BadChunk::Hidden) => {
+                        self.state = GuardState::Off;
                         return Err(Ambiguity::Body { keep: bytes.len() - rest.len() - 1 });
                     }
                 },
-                State::Head(_) => {
+                GuardState::Head(_) => {
                     self.look_at_head(&mut rest)
                         .map_err(|fault| Ambiguity::Head { request: self.refusal(fault), keep: head_at })?;
                     head_at = bytes.len() - rest.len();
@@ -241,7 +245,7 @@ impl Watcher {
 
     /// Reads on in a head, up to its end or the end of the bytes.
     fn look_at_head(&mut self, rest: &mut &[u8]) -> Result<(), HeadFault> {
-        let State::Head(head) = &mut self.state else { return Ok(()) };
+        let GuardState::Head(head) = &mut self.state else { return Ok(()) };
         let had_started = head.has_started();
         let result = head.read(rest, self.head_bytes_max);
         self.last = head.sender();
@@ -249,18 +253,18 @@ impl Watcher {
         match result {
             Ok(None) => {}
             // Only the first bytes of a connection can say so (RFC 9113, section 3.4).
-            Ok(Some(HeadEnd::Http2)) if self.started == 1 && !self.is_http1 => self.state = State::Off,
+            Ok(Some(HeadEnd::Http2)) if self.started == 1 && !self.is_http1 => self.state = GuardState::Off,
             Ok(Some(HeadEnd::Http2)) => return Err(HeadFault::Malformed),
             Ok(Some(HeadEnd::Sized { length, switching })) => {
                 self.ended += 1;
-                self.state = if length > 0 { State::Sized { left: length, switching } } else { next(switching) };
+                self.state = if length > 0 { GuardState::Sized { left: length, switching } } else { next(switching) };
             }
             Ok(Some(HeadEnd::Chunked { switching })) => {
                 self.ended += 1;
-                self.state = State::Chunked { body: Chunked::default(), switching };
+                self.state = GuardState::Chunked { body: Chunked::default(), switching };
             }
             Err(fault) => {
-                self.state = State::Off;
+                self.state = GuardState::Off;
                 return Err(fault);
             }
         }
@@ -268,8 +272,8 @@ impl Watcher {
     }
 }
 
-fn next(switching: bool) -> State {
-    if switching { State::Switching } else { State::Head(Head::default()) }
+fn next(switching: bool) -> GuardState {
+    if switching { GuardState::Switching } else { GuardState::Head(Head::default()) }
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use self::hook::{HookError, Published};
-use self::kept::{Kept, KeptError};
+use self::kept::{AcmeFiles, KeptError};
 use self::nonce::{Nonces, again};
 use gateway_config::Acme;
 use gateway_types::UnixSeconds;
@@ -71,14 +71,14 @@ pub enum AcmeError {
 #[derive(Debug)]
 pub struct Renewal {
     config: Acme,
-    kept: Kept,
+    kept: AcmeFiles,
     clock: fn() -> UnixSeconds,
 }
 
 impl Renewal {
     /// Creates a renewal that reads the time from `clock`.
     pub fn new(config: Acme, clock: fn() -> UnixSeconds) -> Self {
-        let kept = Kept::new(config.folder.clone());
+        let kept = AcmeFiles::new(config.folder.clone());
         Self { config, kept, clock }
     }
 

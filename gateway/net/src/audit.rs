@@ -28,7 +28,7 @@ use tokio::sync::mpsc::{self, OwnedPermit, Sender};
 use self::tally::Tally;
 use gateway_config::AuditLog;
 
-pub use event::{Actor, Credential, Event, Items, Text, WhyEnded};
+pub use event::{Actor, AuditEvent, Credential, Items, Text, WhyEnded};
 pub use file::{append, appendable};
 pub use writer::Writer;
 
@@ -44,9 +44,9 @@ const STRANGERS_PER_SECOND: u32 = 50;
 
 /// One event, before it becomes a line.
 #[derive(Debug)]
-pub struct Record {
+pub struct AuditRecord {
     /// The event.
-    pub event: Event,
+    pub event: AuditEvent,
     /// Address of the client.
     pub peer: Option<IpAddr>,
     /// Credential of the client.
@@ -55,10 +55,10 @@ pub struct Record {
     pub trace: Option<Text>,
 }
 
-impl Record {
+impl AuditRecord {
     /// Makes a record of an event without a request.
     #[must_use]
-    pub fn new(event: Event) -> Self {
+    pub fn new(event: AuditEvent) -> Self {
         Self { event, peer: None, credential: None, trace: None }
     }
 
@@ -86,13 +86,13 @@ impl Record {
 struct Timed {
     /// Milliseconds since 1970.
     at_ms: u64,
-    record: Record,
+    record: AuditRecord,
     /// Further records of the same change.
-    more: Vec<Record>,
+    more: Vec<AuditRecord>,
 }
 
 impl Timed {
-    fn new(at_ms: u64, record: Record) -> Self {
+    fn new(at_ms: u64, record: AuditRecord) -> Self {
         Self { at_ms, record, more: Vec::new() }
     }
 }
@@ -104,10 +104,10 @@ pub struct Unrecordable;
 
 /// Handle for recording. Clones share the queue; the default one discards records, for tests and tools.
 #[derive(Clone, Debug, Default)]
-pub struct Audit(Option<Arc<Shared>>);
+pub struct Audit(Option<Arc<AuditShared>>);
 
 #[derive(Debug)]
-struct Shared {
+struct AuditShared {
     queue: Sender<Timed>,
     clock_ms: fn() -> u64,
     /// Accesses are many; without a file of their own they go to the log, and only if its level asks for them.
@@ -160,9 +160,9 @@ impl Lost {
         self != Self::default()
     }
 
-    fn event(self) -> Event {
+    fn event(self) -> AuditEvent {
         let Self { queue_full, strangers, unwritten } = self;
-        Event::RecordsLost { queue_full, strangers, unwritten }
+        AuditEvent::RecordsLost { queue_full, strangers, unwritten }
     }
 }
 
@@ -202,7 +202,7 @@ impl Audit {
         let (queue, waiting) = mpsc::channel(QUEUE_MAX);
         let losses = Arc::new(Losses { counted: lost, ..Losses::default() });
         let writer = Writer::open(config, waiting, losses.clone(), token_ids, clock_ms)?;
-        let shared = Shared {
+        let shared = AuditShared {
             queue,
             clock_ms,
             has_file: config.path.is_some(),
@@ -215,7 +215,7 @@ impl Audit {
     }
 
     /// Hands in a record of an event. When the queue is full it is counted and dropped.
-    pub fn record(&self, record: Record) {
+    pub fn record(&self, record: AuditRecord) {
         let Some(shared) = &self.0 else { return };
         shared.tally.count(&record.event);
         let at_ms = (shared.clock_ms)();
@@ -255,37 +255,37 @@ impl Audit {
     ///
     /// # Cancel safety
     /// Safe: a slot that is dropped gives its place back.
-    pub async fn slot(&self) -> Result<Slot, Unrecordable> {
-        let Some(shared) = &self.0 else { return Ok(Slot(None)) };
+    pub async fn slot(&self) -> Result<RecordPermit, Unrecordable> {
+        let Some(shared) = &self.0 else { return Ok(RecordPermit(None)) };
         let reserved = tokio::time::timeout(SLOT_PATIENCE, shared.queue.clone().reserve_owned()).await;
         let permit = reserved.map_err(|_elapsed| Unrecordable)?.map_err(|_closed| Unrecordable)?;
-        Ok(Slot(Some(Place { permit, clock_ms: shared.clock_ms })))
+        Ok(RecordPermit(Some(QueueState { permit, clock_ms: shared.clock_ms })))
     }
 }
 
 /// A place in the queue. Dropped unused, it makes no record.
 #[derive(Debug)]
 #[must_use = "a slot that is dropped makes no record"]
-pub struct Slot(Option<Place>);
+pub struct RecordPermit(Option<QueueState>);
 
 #[derive(Debug)]
-struct Place {
+struct QueueState {
     permit: OwnedPermit<Timed>,
     clock_ms: fn() -> u64,
 }
 
-impl Slot {
+impl RecordPermit {
     /// Hands in the record of the change.
-    pub fn record(self, record: Record) {
-        if let Some(Place { permit, clock_ms }) = self.0 {
+    pub fn record(self, record: AuditRecord) {
+        if let Some(QueueState { permit, clock_ms }) = self.0 {
             drop(permit.send(Timed::new(clock_ms(), record)));
         }
     }
 
     /// Hands in all records of one change.
-    pub fn record_all(self, records: Vec<Record>) {
+    pub fn record_all(self, records: Vec<AuditRecord>) {
         let mut records = records.into_iter();
-        if let (Some(Place { permit, clock_ms }), Some(record)) = (self.0, records.next()) {
+        if let (Some(QueueState { permit, clock_ms }), Some(record)) = (self.0, records.next()) {
             drop(permit.send(Timed { at_ms: clock_ms(), record, more: records.collect() }));
         }
     }

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 pub use self::state::{Outage, REMEMBERED_MAX};
 
-use self::state::State;
+use self::state::StoreState;
 
 /// Longest time of one look-up of a request, or of one check whether the store is back. A longer one counts as no
 /// answer.
@@ -25,12 +25,12 @@ pub const ANSWER_TIME_MAX: Duration = Duration::from_millis(1500);
 /// Availability of the store. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Availability {
-    shared: Arc<Shared>,
+    shared: Arc<AvailabilityShared>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    state: RwLock<State>,
+struct AvailabilityShared {
+    state: RwLock<StoreState>,
     /// Whether the store is away, for tasks that wait for a change.
     away: watch::Sender<bool>,
 }
@@ -47,7 +47,10 @@ impl Availability {
     #[must_use]
     pub fn new(outage_max: Duration) -> Self {
         Self {
-            shared: Arc::new(Shared { state: RwLock::new(State::new(outage_max)), away: watch::Sender::new(false) }),
+            shared: Arc::new(AvailabilityShared {
+                state: RwLock::new(StoreState::new(outage_max)),
+                away: watch::Sender::new(false),
+            }),
         }
     }
 

@@ -14,7 +14,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use thiserror::Error;
 use tokio_rustls::TlsConnector;
-use tunnel_link::connect::{HANDSHAKE_TIMEOUT, Stream, tcp};
+use tunnel_link::connect::{DialedStream, HANDSHAKE_TIMEOUT, tcp};
 use tunnel_link::proxy::{self, BadProxy, Proxy, ProxyError};
 use tunnel_link::socket;
 
@@ -108,8 +108,8 @@ impl Dialer {
     /// [`DialError`] says which step failed.
     ///
     /// Cancel safety: safe; a half-made connection is closed.
-    pub async fn connect(&self, name: &str) -> Result<Box<dyn Stream>, DialError> {
-        let stream: Box<dyn Stream> = match &self.proxy {
+    pub async fn connect(&self, name: &str) -> Result<Box<dyn DialedStream>, DialError> {
+        let stream: Box<dyn DialedStream> = match &self.proxy {
             None => {
                 // Not tuned as a link: a gateway may leave a stream unread for as long as its app does.
                 let connected = tcp(&self.host, self.port, socket::tune).await;

@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 use tunnel_link::causes;
 
-pub use self::stream::{Opened, Stream};
+pub use self::stream::{FetchedStream, Opened};
 pub use self::trust::{FetchSetupError, Trust};
 use gateway_types::Endpoint;
 use gateway_types::Secret;
@@ -125,14 +125,14 @@ enum Expected {
 }
 
 /// A server's answer, whatever its status. `Debug` shows no byte of the body.
-pub struct Answer {
+pub struct FetchedResponse {
     server: String,
     status: StatusCode,
     headers: HeaderMap,
     body: Bytes,
 }
 
-impl fmt::Debug for Answer {
+impl fmt::Debug for FetchedResponse {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = formatter.debug_struct("Answer");
         shown.field("server", &self.server).field("status", &self.status).field("bytes", &self.body.len());
@@ -140,7 +140,7 @@ impl fmt::Debug for Answer {
     }
 }
 
-impl Answer {
+impl FetchedResponse {
     /// Returns the status.
     #[must_use]
     pub fn status(&self) -> StatusCode {
@@ -214,7 +214,7 @@ impl Fetch {
     /// # Errors
     ///
     /// [`FetchError`], except for what only [`Answer::json`] finds.
-    pub async fn get(&self, from: &Endpoint, credentials: Credentials<'_>) -> Result<Answer, FetchError> {
+    pub async fn get(&self, from: &Endpoint, credentials: Credentials<'_>) -> Result<FetchedResponse, FetchError> {
         self.send(from, self.client(from).get(from.url().clone()), credentials, Expected::Json).await
     }
 
@@ -228,7 +228,7 @@ impl Fetch {
         to: &Endpoint,
         form: &[(&str, &str)],
         credentials: Credentials<'_>,
-    ) -> Result<Answer, FetchError> {
+    ) -> Result<FetchedResponse, FetchError> {
         self.send(to, self.client(to).post(to.url().clone()).form(form), credentials, Expected::Json).await
     }
 
@@ -242,7 +242,7 @@ impl Fetch {
         to: &Endpoint,
         body: &T,
         credentials: Credentials<'_>,
-    ) -> Result<Answer, FetchError> {
+    ) -> Result<FetchedResponse, FetchError> {
         self.send(to, self.client(to).post(to.url().clone()).json(body), credentials, Expected::Json).await
     }
 
@@ -258,7 +258,7 @@ impl Fetch {
         headers: HeaderMap,
         body: Option<&T>,
         credentials: Credentials<'_>,
-    ) -> Result<Answer, FetchError> {
+    ) -> Result<FetchedResponse, FetchError> {
         let request = self.client(to).request(method, to.url().clone()).headers(headers);
         let request = match body {
             Some(body) => request.json(body),
@@ -273,7 +273,12 @@ impl Fetch {
     /// # Errors
     ///
     /// [`FetchError`].
-    pub async fn end_of_text(&self, from: &Endpoint, headers: HeaderMap, bytes: usize) -> Result<Answer, FetchError> {
+    pub async fn end_of_text(
+        &self,
+        from: &Endpoint,
+        headers: HeaderMap,
+        bytes: usize,
+    ) -> Result<FetchedResponse, FetchError> {
         let request =
             self.client(from).get(from.url().clone()).headers(headers).header(RANGE, format!("bytes=-{bytes}"));
         let expected = Expected::EndOfText(bytes.min(ANSWER_BYTES_MAX));
@@ -290,7 +295,7 @@ impl Fetch {
         request: RequestBuilder,
         credentials: Credentials<'_>,
         expected: Expected,
-    ) -> Result<Answer, FetchError> {
+    ) -> Result<FetchedResponse, FetchError> {
         let server = to.origin();
         let request = match expected {
             Expected::Json => request.header(ACCEPT, JSON),
@@ -303,7 +308,7 @@ impl Fetch {
 }
 
 /// Reads an answer to its end.
-async fn read(server: String, mut response: Response, expected: Expected) -> Result<Answer, FetchError> {
+async fn read(server: String, mut response: Response, expected: Expected) -> Result<FetchedResponse, FetchError> {
     let failed = |error: reqwest::Error| failure(&server, error);
     let (mut body, mut read_bytes) = (BytesMut::new(), 0_u64);
     // A length claimed in the head is not believed: only received bytes are held.
@@ -322,7 +327,7 @@ async fn read(server: String, mut response: Response, expected: Expected) -> Res
         }
     }
     let (status, headers) = (response.status(), std::mem::take(response.headers_mut()));
-    Ok(Answer { server, status, headers, body: body.freeze() })
+    Ok(FetchedResponse { server, status, headers, body: body.freeze() })
 }
 
 fn authorized(request: RequestBuilder, credentials: Credentials<'_>) -> RequestBuilder {

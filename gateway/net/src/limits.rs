@@ -26,13 +26,13 @@ use tokio::sync::Semaphore;
 use tracing::info;
 
 pub use self::address::AddressKey;
-pub use self::count::{Count, Seat};
-pub use self::guest::{Guest, Seats, Standing, Turn};
-pub use self::rate::{Meter, Pace};
+pub use self::count::{Count, CountPermit};
+pub use self::guest::{CredentialCounters, Guest, LookupPermit, Seats};
+pub use self::rate::{Meter, RateLimit};
 
-use self::crowd::{Crowd, Place};
-use self::table::{Entry, Table};
-use self::waiting::Waiting;
+use self::crowd::{Crowd, CrowdMember};
+use self::table::{Table, TableEntry};
+use self::waiting::WaitingConnections;
 use gateway_config::Limits;
 use gateway_types::{Limit, Port, UserName, WorkspaceName};
 
@@ -77,21 +77,21 @@ struct Label {
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
     connections: u32,
-    arrivals: Pace,
+    arrivals: RateLimit,
     agent_connections: u32,
-    agent_arrivals: Pace,
+    agent_arrivals: RateLimit,
     handshakes: u32,
     requests_of_address: u32,
-    asked_by_address: Pace,
-    failed: Pace,
+    asked_by_address: RateLimit,
+    failed: RateLimit,
     requests_of_user: u32,
-    asked_by_user: Pace,
+    asked_by_user: RateLimit,
     requests_to_port: u32,
 }
 
 impl Bounds {
     fn new(limits: &Limits) -> Self {
-        let paced = |count: u32, burst: u32| Pace::new(count, Duration::from_secs(1), count.saturating_mul(burst));
+        let paced = |count: u32, burst: u32| RateLimit::new(count, Duration::from_secs(1), count.saturating_mul(burst));
         let per_second = |count| paced(count, BURST_SECONDS);
         let failed = limits.failed_sign_ins_per_minute;
         Self {
@@ -102,7 +102,7 @@ impl Bounds {
             handshakes: limits.handshakes_per_address,
             requests_of_address: limits.requests_per_address,
             asked_by_address: paced(limits.requests_per_second_per_address, STRANGERS_BURST_SECONDS),
-            failed: Pace::new(failed, Duration::from_secs(60), failed),
+            failed: RateLimit::new(failed, Duration::from_secs(60), failed),
             requests_of_user: limits.requests_per_user,
             asked_by_user: per_second(limits.requests_per_second_per_user),
             requests_to_port: limits.requests_per_port,
@@ -116,7 +116,7 @@ struct AddressUse {
     /// Connections on which no user has signed in.
     connections: Arc<Count>,
     /// Agents' connections without a session.
-    waiting: Arc<Waiting>,
+    waiting: Arc<WaitingConnections>,
     handshakes: Arc<Count>,
     requests: Arc<Count>,
     lookups: Semaphore,
@@ -153,7 +153,7 @@ struct PortUse {
     requests: Arc<Count>,
 }
 
-impl Entry for AddressUse {
+impl TableEntry for AddressUse {
     fn is_idle(&self, now: u64) -> bool {
         let counts = [&self.connections, &self.handshakes, &self.requests];
         let meters = [&self.arrivals, &self.asked, &self.failed];
@@ -162,13 +162,13 @@ impl Entry for AddressUse {
     }
 }
 
-impl Entry for UserUse {
+impl TableEntry for UserUse {
     fn is_idle(&self, now: u64) -> bool {
         self.requests.get() == 0 && self.asked.is_idle(now)
     }
 }
 
-impl Entry for PortUse {
+impl TableEntry for PortUse {
     fn is_idle(&self, _: u64) -> bool {
         self.requests.get() == 0
     }
@@ -188,7 +188,7 @@ pub struct Shares {
     refused: Family<Label, Counter>,
     /// Rate of log lines about strangers.
     told: Meter,
-    told_pace: Pace,
+    told_pace: RateLimit,
     /// Failures without a log line since their number was last logged.
     untold: AtomicU64,
     /// Start time of all [`Meter`]s.
@@ -215,7 +215,7 @@ impl Shares {
             refused,
             told: Meter::default(),
             untold: AtomicU64::new(0),
-            told_pace: Pace::new(TOLD_PER_SECOND, Duration::from_secs(1), TOLD_PER_SECOND * BURST_SECONDS),
+            told_pace: RateLimit::new(TOLD_PER_SECOND, Duration::from_secs(1), TOLD_PER_SECOND * BURST_SECONDS),
             since: now,
         })
     }
@@ -230,7 +230,12 @@ impl Shares {
     ///
     /// # Errors
     /// The limit that is reached; it is counted.
-    pub fn arrive(self: &Arc<Self>, from: IpAddr, place: Arc<Place>, now: Instant) -> Result<(Guest, Duration), Limit> {
+    pub fn arrive(
+        self: &Arc<Self>,
+        from: IpAddr,
+        place: Arc<CrowdMember>,
+        now: Instant,
+    ) -> Result<(Guest, Duration), Limit> {
         let entry = self.addresses.get(&AddressKey::of(from), self.nanos(now));
         let seat = entry.connections.take(self.bounds.connections);
         let seat = seat.ok_or_else(|| self.refuse(Limit::ConnectionsPerAddress))?;
@@ -267,7 +272,7 @@ impl Shares {
         }
     }
 
-    fn turn(&self, entry: &AddressUse, (pace, now): (Pace, Instant), limit: Limit) -> Result<Duration, Limit> {
+    fn turn(&self, entry: &AddressUse, (pace, now): (RateLimit, Instant), limit: Limit) -> Result<Duration, Limit> {
         let patience = u64::try_from(TURN_PATIENCE.as_nanos()).unwrap_or(u64::MAX);
         let turn = entry.arrivals.take(pace, self.nanos(now), patience);
         turn.map(Duration::from_nanos).map_err(|_| self.refuse(limit))
@@ -281,11 +286,11 @@ impl Shares {
         user: Option<&UserName>,
         port: (WorkspaceName, Port),
         now: Instant,
-    ) -> Standing {
+    ) -> CredentialCounters {
         let nanos = self.nanos(now);
         let user = user.map(|user| self.users.get(user, nanos));
         let port = self.ports.get(&port, nanos);
-        Standing::new(guest.clone(), user, port)
+        CredentialCounters::new(guest.clone(), user, port)
     }
 
     /// Counts a refusal by a limit.

@@ -18,11 +18,11 @@ use tunnel_link::drain::Drain;
 use tunnel_link::socket;
 
 use self::host::{Hello, Host};
-use super::stream::Stream;
+use super::stream::ClientStream;
 use super::tls::Tls;
 use super::workers::{Worker, Workers};
 use crate::limits::{Guest, Shares};
-use gateway_config::Network;
+use gateway_config::IpNetwork;
 use gateway_types::Limit;
 
 /// Connections that the kernel queues while this process is busy.
@@ -88,7 +88,7 @@ pub struct Listener {
 
 /// Clients of a listener; they need different socket options, and limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ClientKind {
     /// From a user: any client.
     User,
     /// From an agent: a link.
@@ -101,11 +101,11 @@ pub enum Kind {
 #[derive(Clone, Debug)]
 pub struct Door {
     /// Clients of the listener.
-    pub kind: Kind,
+    pub kind: ClientKind,
     /// Limits that all connections share.
     pub shares: Arc<Shares>,
     /// Load balancers that name the client of a connection with the PROXY protocol.
-    pub trusted: Arc<[Network]>,
+    pub trusted: Arc<[IpNetwork]>,
 }
 
 impl Door {
@@ -139,7 +139,7 @@ pub struct ListenerOptions {
 #[derive(Debug)]
 pub struct Connection {
     /// Bytes of the connection.
-    pub stream: Stream,
+    pub stream: ClientStream,
     /// The other end of the socket.
     pub peer: SocketAddr,
     /// Client of the connection: the other end, or the address that a trusted balancer names.
@@ -230,7 +230,7 @@ impl Listener {
                 handshakes: self.handshakes.clone(),
                 limit: self.handshake_timeout,
                 door: self.door.clone(),
-                seat: (self.door.kind == Kind::User).then(|| Arc::new(self.door.shares.crowd().enter())),
+                seat: (self.door.kind == ClientKind::User).then(|| Arc::new(self.door.shares.crowd().enter())),
                 peer,
                 permit,
                 serve: serve.clone(),
@@ -263,13 +263,13 @@ impl Listener {
         let permit = self.room().await?;
         let (stream, peer) = self.socket.accept().await?;
         let tuned = match self.door.kind {
-            Kind::User => {
+            ClientKind::User => {
                 socket::limit_queue(&stream, USER_QUEUE_BYTES);
                 socket::limit_stall(&stream, self.stalled_timeout);
                 socket::tune(&stream).and_then(|()| socket::probe(&stream))
             }
-            Kind::Operator => socket::tune(&stream),
-            Kind::Link => socket::tune_link(&stream),
+            ClientKind::Operator => socket::tune(&stream),
+            ClientKind::Link => socket::tune_link(&stream),
         };
         // A client that is gone by now does not concern the listener: the task that serves it finds out.
         if let Err(error) = tuned {
@@ -284,7 +284,7 @@ impl Listener {
     async fn room(&self) -> io::Result<OwnedSemaphorePermit> {
         loop {
             let free = self.connections.available_permits();
-            if self.door.kind == Kind::User && free < self.spare {
+            if self.door.kind == ClientKind::User && free < self.spare {
                 let wanted = if free > 0 { self.spare } else { self.spare * (SPARE_PART / SHED_PART) };
                 self.door.shares.shed(wanted);
             }
@@ -312,11 +312,11 @@ pub enum Placing {
     /// A fixed thread for each address.
     ByPeer(Workers),
     /// The thread that the function finds for the requested host; else each in turn.
-    ByRequest(Workers, Arc<Place>),
+    ByRequest(Workers, Arc<PlaceBy>),
 }
 
 /// Finds the thread for a connection from the first information that a client sends.
-pub type Place = dyn Fn(First<'_>) -> Option<Worker> + Send + Sync;
+pub type PlaceBy = dyn Fn(First<'_>) -> Option<Worker> + Send + Sync;
 
 /// First information that a client sends.
 #[derive(Clone, Copy, Debug)]

@@ -13,7 +13,7 @@ use super::certificate::{BadCertificate, Certificate};
 
 /// An accepted connection.
 #[derive(Debug)]
-pub enum Stream {
+pub enum ClientStream {
     /// Without TLS.
     Plain(TcpStream),
     /// With TLS, after the handshake.
@@ -40,7 +40,7 @@ pub enum Alpn {
     Http2,
 }
 
-impl Stream {
+impl ClientStream {
     /// Returns the result of the handshake.
     #[must_use]
     pub fn negotiated(&self) -> Negotiated {
@@ -60,7 +60,7 @@ impl Stream {
     }
 }
 
-impl Stream {
+impl ClientStream {
     /// Returns the fields of the client's certificate, if it sent one. TLS has verified its chain.
     ///
     /// # Errors
@@ -84,11 +84,11 @@ impl Stream {
 macro_rules! either {
     ($self:ident, $stream:ident => $call:expr) => {
         match $self.get_mut() {
-            Stream::Plain($stream) => {
+            ClientStream::Plain($stream) => {
                 let $stream = Pin::new($stream);
                 $call
             }
-            Stream::Tls($stream) => {
+            ClientStream::Tls($stream) => {
                 let $stream = Pin::new(&mut **$stream);
                 $call
             }
@@ -96,13 +96,13 @@ macro_rules! either {
     };
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for ClientStream {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         either!(self, stream => stream.poll_read(context, buffer))
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for ClientStream {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         either!(self, stream => stream.poll_write(context, bytes))
     }

@@ -27,7 +27,7 @@ pub use self::text::Exposition;
 
 /// Label of [`Metrics::failed`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Code {
+struct FailureCode {
     code: &'static str,
 }
 
@@ -39,7 +39,7 @@ struct Class {
 
 /// Label of [`Metrics::environment_unmet`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Answer {
+struct UnmetAnswer {
     answer: &'static str,
 }
 
@@ -51,7 +51,7 @@ struct Build {
 
 /// Label of [`Metrics::tcp_ended`], [`Metrics::reported`] and [`Metrics::run_ended`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct End {
+struct EndLabel {
     end: &'static str,
 }
 
@@ -172,22 +172,22 @@ pub struct Metrics {
     durations: Durations,
     websockets_opened: Counter,
     websockets: Gauge<u64, AtomicU64>,
-    failed: Family<Code, Counter>,
+    failed: Family<FailureCode, Counter>,
     audit_lost: Counter,
     tcp_opened: Counter,
-    tcp_ended: Family<End, Counter>,
+    tcp_ended: Family<EndLabel, Counter>,
     intents: Family<Cycle, Counter>,
-    reports: Family<End, Counter>,
+    reports: Family<EndLabel, Counter>,
     configs_held_back: Counter,
-    jobs: Family<End, Counter>,
+    jobs: Family<EndLabel, Counter>,
     /// Counters of `jobs`: completed, failed.
     environment_jobs: [Counter; 2],
     environments_due: Gauge<u64, AtomicU64>,
-    prerequisites: Family<Answer, Counter>,
+    prerequisites: Family<UnmetAnswer, Counter>,
     /// Counters of `prerequisites`: unmet, met.
     environment_unmet: [Counter; 2],
     runs: Counter,
-    run_ends: Family<End, Counter>,
+    run_ends: Family<EndLabel, Counter>,
     run_up: UpTimes,
 }
 
@@ -206,12 +206,13 @@ impl Drop for OpenWebSocket {
 
 impl Default for Metrics {
     fn default() -> Self {
-        let (responses, jobs) = (Family::<Class, Counter>::default(), Family::<End, Counter>::default());
-        let prerequisites = Family::<Answer, Counter>::default();
+        let (responses, jobs) = (Family::<Class, Counter>::default(), Family::<EndLabel, Counter>::default());
+        let prerequisites = Family::<UnmetAnswer, Counter>::default();
         let metrics = Self {
             answered: CLASSES.map(|class| responses.get_or_create_owned(&Class { class })),
-            environment_jobs: ["completed", "failed"].map(|end| jobs.get_or_create_owned(&End { end })),
-            environment_unmet: ["unmet", "met"].map(|answer| prerequisites.get_or_create_owned(&Answer { answer })),
+            environment_jobs: ["completed", "failed"].map(|end| jobs.get_or_create_owned(&EndLabel { end })),
+            environment_unmet: ["unmet", "met"]
+                .map(|answer| prerequisites.get_or_create_owned(&UnmetAnswer { answer })),
             responses,
             jobs,
             prerequisites,
@@ -231,13 +232,13 @@ impl Default for Metrics {
             run_up: UpTimes::default(),
         };
         for end in TcpEnd::ALL {
-            drop(metrics.tcp_ended.get_or_create(&End { end: end.as_str() }));
+            drop(metrics.tcp_ended.get_or_create(&EndLabel { end: end.as_str() }));
         }
         for end in ReportEnd::ALL {
-            drop(metrics.reports.get_or_create(&End { end: end.as_str() }));
+            drop(metrics.reports.get_or_create(&EndLabel { end: end.as_str() }));
         }
         for end in RunEnd::ALL {
-            drop(metrics.run_ends.get_or_create(&End { end: end.as_str() }));
+            drop(metrics.run_ends.get_or_create(&EndLabel { end: end.as_str() }));
         }
         for cycle in ["full", "partial"] {
             drop(metrics.intents.get_or_create(&Cycle { cycle }));
@@ -250,7 +251,7 @@ impl Metrics {
     /// Creates the counters of failures with these codes from the start.
     pub fn expect_failures(&self, codes: &[&'static str]) {
         for code in codes {
-            drop(self.failed.get_or_create(&Code { code }));
+            drop(self.failed.get_or_create(&FailureCode { code }));
         }
     }
 
@@ -276,7 +277,7 @@ impl Metrics {
 
     /// Counts a failure that the gateway answered itself.
     pub fn failed(&self, code: &'static str) {
-        self.failed.get_or_create(&Code { code }).inc();
+        self.failed.get_or_create(&FailureCode { code }).inc();
     }
 
     /// Returns the counter of records lost to the audit log.
@@ -291,7 +292,7 @@ impl Metrics {
 
     /// Counts a raw TCP stream that is over.
     pub fn tcp_ended(&self, end: TcpEnd) {
-        self.tcp_ended.get_or_create(&End { end: end.as_str() }).inc();
+        self.tcp_ended.get_or_create(&EndLabel { end: end.as_str() }).inc();
     }
 
     /// Counts an intent that was sent to a cluster agent, with or without secrets.
@@ -301,7 +302,7 @@ impl Metrics {
 
     /// Counts a report of a cluster agent.
     pub fn reported(&self, end: ReportEnd) {
-        self.reports.get_or_create(&End { end: end.as_str() }).inc();
+        self.reports.get_or_create(&EndLabel { end: end.as_str() }).inc();
     }
 
     /// Counts a config that was held back because it would have made a cluster agent delete what is needed.
@@ -346,7 +347,7 @@ impl Metrics {
 
     /// Counts the end of a job.
     pub fn run_ended(&self, end: RunEnd) {
-        self.run_ends.get_or_create(&End { end: end.as_str() }).inc();
+        self.run_ends.get_or_create(&EndLabel { end: end.as_str() }).inc();
     }
 
     /// Registers the counters.
@@ -401,15 +402,15 @@ impl Metrics {
 
 /// Label of [`bytes`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Direction {
+struct ByteDirection {
     direction: &'static str,
 }
 
 /// Registers the bytes of all sessions, by direction.
 pub fn bytes(registry: &mut Registry, counts: [(&'static str, u64); 2]) {
-    let bytes = Family::<Direction, Counter>::default();
+    let bytes = Family::<ByteDirection, Counter>::default();
     for (direction, count) in counts {
-        bytes.get_or_create(&Direction { direction }).inc_by(count);
+        bytes.get_or_create(&ByteDirection { direction }).inc_by(count);
     }
     registry.register_with_unit("gateway_tunnel", "Payload of all sessions", Unit::Bytes, bytes);
 }

@@ -52,13 +52,13 @@ use gateway_auth::attempts::Attempts;
 use gateway_auth::browser::{BrowserSessions, session_name};
 use gateway_auth::cache::Cache;
 use gateway_auth::device::Devices;
-use gateway_auth::policy::{Purpose, RequestShape, Source};
+use gateway_auth::policy::{Purpose, RequestShape, RequestSource};
 use gateway_auth::public_ports::PublicPorts;
 use gateway_auth::request::{Identities, Offered};
 use gateway_auth::site::{Site, WORKSPACE_PAGES};
 use gateway_ci::downloads::Downloads;
 use gateway_http::host::HostRules;
-use gateway_net::audit::{Actor, Audit, Credential, Event, Record, Text, Unrecordable};
+use gateway_net::audit::{Actor, Audit, AuditEvent, AuditRecord, Credential, Text, Unrecordable};
 use gateway_store::{Store, Workspace};
 use gateway_types::principal::{Principal, Via};
 use gateway_types::{UserName, WorkspaceName};
@@ -70,8 +70,8 @@ pub use ci::{Definitions, NoDefinition};
 pub(crate) use confirm::DEVICE_PATH;
 pub use environments::{EnvironmentParts, Vouched};
 use events::Endless;
-pub(crate) use problem::Told;
-use problem::{Problem, Refused};
+pub(crate) use problem::ProblemBody;
+use problem::{ApiProblem, ProblemRow};
 use seats::Seats;
 
 /// Path of the API on the public host.
@@ -131,7 +131,7 @@ pub struct ApiParts {
 }
 
 /// The parts, and what the API itself remembers.
-struct Shared {
+struct ApiShared {
     parts: ApiParts,
     codes_by_address: Attempts<IpAddr>,
     codes_by_user: Attempts<UserName>,
@@ -141,7 +141,7 @@ struct Shared {
     uploads: Arc<Seats>,
 }
 
-impl std::ops::Deref for Shared {
+impl std::ops::Deref for ApiShared {
     type Target = ApiParts;
 
     fn deref(&self) -> &ApiParts {
@@ -158,7 +158,7 @@ pub(crate) struct Caller {
     vouched: Option<Vouched>,
     peer: IpAddr,
     /// The page that caused the request.
-    source: Source,
+    source: RequestSource,
     trace: Arc<str>,
 }
 
@@ -212,18 +212,18 @@ impl Caller {
         self.trace.clone()
     }
 
-    fn user(&self) -> Result<&Principal, Problem> {
-        self.principal.as_ref().ok_or_else(|| Refused::SignInRequired.into())
+    fn user(&self) -> Result<&Principal, ProblemRow> {
+        self.principal.as_ref().ok_or_else(|| ApiProblem::SignInRequired.into())
     }
 
     /// Makes a record of an event that this caller caused.
-    fn did(&self, event: Event) -> Record {
+    fn did(&self, event: AuditEvent) -> AuditRecord {
         let credential = match &self.offered {
             Offered::Session(id) => Credential::Session { id: Text::of(session_name(id)) },
             Offered::Token(hash) => Credential::TokenHash(*hash),
             Offered::Nothing | Offered::Refused => Credential::None,
         };
-        Record::new(event).at_peer(self.peer).with(credential).traced(&self.trace)
+        AuditRecord::new(event).at_peer(self.peer).with(credential).traced(&self.trace)
     }
 }
 
@@ -244,13 +244,13 @@ fn is_page(path: &str) -> bool {
 /// Tells whether a cookie speaks for its user on the public host.
 fn cookie_counts(shape: RequestShape) -> bool {
     match (shape.source, shape.purpose) {
-        (Source::SameOrigin, _) => true,
+        (RequestSource::SameOrigin, _) => true,
         // The address bar. A POST cannot be typed there.
-        (Source::UserInitiated, Purpose::PageVisit | Purpose::Read) => true,
+        (RequestSource::UserInitiated, Purpose::PageVisit | Purpose::Read) => true,
         // An old browser, or plain HTTP: what it reads cannot be seen by the page that made it ask.
-        (Source::Unstated, Purpose::PageVisit | Purpose::Read) => true,
-        (Source::UserInitiated | Source::Unstated, Purpose::Change) => false,
-        (Source::SameWorkspace | Source::Foreign, _) => false,
+        (RequestSource::Unstated, Purpose::PageVisit | Purpose::Read) => true,
+        (RequestSource::UserInitiated | RequestSource::Unstated, Purpose::Change) => false,
+        (RequestSource::SameWorkspace | RequestSource::Foreign, _) => false,
     }
 }
 
@@ -260,22 +260,22 @@ fn actor(principal: &Principal) -> Actor {
 }
 
 impl<S: Sync> FromRequestParts<S> for Caller {
-    type Rejection = Problem;
+    type Rejection = ProblemRow;
 
-    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, ProblemRow> {
         // The edge puts one into each request; without it, no user is signed in.
-        parts.extensions.get::<Self>().cloned().ok_or_else(|| Refused::SignInRequired.into())
+        parts.extensions.get::<Self>().cloned().ok_or_else(|| ApiProblem::SignInRequired.into())
     }
 }
 
-impl From<Unrecordable> for Problem {
+impl From<Unrecordable> for ProblemRow {
     fn from(_: Unrecordable) -> Self {
-        Refused::Overloaded { limit: "audit.queue" }.into()
+        ApiProblem::Overloaded { limit: "audit.queue" }.into()
     }
 }
 
 /// A path, its methods, and its handlers.
-type Route = (&'static str, &'static [&'static str], MethodRouter<Arc<Shared>>);
+type Route = (&'static str, &'static [&'static str], MethodRouter<Arc<ApiShared>>);
 
 /// Every path below [`PREFIX`] with its methods: what `openapi.json` describes too.
 fn routes() -> Vec<Route> {
@@ -310,7 +310,7 @@ fn routes() -> Vec<Route> {
 pub struct Api {
     router: Router,
     services: grpc::Services,
-    shared: Arc<Shared>,
+    shared: Arc<ApiShared>,
 }
 
 impl fmt::Debug for Api {
@@ -322,7 +322,7 @@ impl fmt::Debug for Api {
 impl Api {
     /// Makes the routes.
     pub fn new(parts: ApiParts) -> Self {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ApiShared {
             parts,
             codes_by_address: Attempts::new(CODE_ATTEMPTS_MAX),
             codes_by_user: Attempts::new(CODE_ATTEMPTS_MAX),
@@ -336,8 +336,8 @@ impl Api {
             .nest(PREFIX, api)
             .route(DEVICE_PATH, get(confirm::show).post(confirm::decide))
             .route("/workspaces/{name}", get(workspace_page::show).post(workspace_page::act))
-            .fallback(async || Problem::from(Refused::NotFound))
-            .method_not_allowed_fallback(async || Problem::from(Refused::MethodNotAllowed))
+            .fallback(async || ProblemRow::from(ApiProblem::NotFound))
+            .method_not_allowed_fallback(async || ProblemRow::from(ApiProblem::MethodNotAllowed))
             // Bodies are read by `body`, which has a bound of its own.
             .layer(DefaultBodyLimit::disable())
             .with_state(shared.clone());
@@ -377,7 +377,7 @@ impl Api {
     /// Answers a request. The body is read as far as the API needs it, and never beyond what the path takes.
     ///
     /// Cancel safety: a change that was begun is made or not made, as a whole.
-    pub(crate) async fn answer<B>(&self, mut request: Request<B>, caller: Caller) -> Answer
+    pub(crate) async fn answer<B>(&self, mut request: Request<B>, caller: Caller) -> ApiAnswer
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<axum::BoxError>,
@@ -389,13 +389,13 @@ impl Api {
         let Ok(mut response) = answered;
         if response.extensions_mut().remove::<Endless>().is_some() && !is_head {
             answer::seal_head(response.headers_mut(), &trace);
-            return Answer::Events(response);
+            return ApiAnswer::Events(response);
         }
         if let Some(Measured { bytes }) = response.extensions_mut().remove::<Measured>()
             && !is_head
         {
             answer::seal_head(response.headers_mut(), &trace);
-            return Answer::File(response, bytes);
+            return ApiAnswer::File(response, bytes);
         }
         let (parts, body) = response.into_parts();
         // An endless body never comes to its end, so a HEAD request must not wait for it.
@@ -410,13 +410,13 @@ impl Api {
         if is_head {
             *response.body_mut() = Bytes::new();
         }
-        Answer::Whole(response)
+        ApiAnswer::Whole(response)
     }
 }
 
 /// Answer of the API.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) enum ApiAnswer {
     /// All of it is there.
     Whole(Response<Bytes>),
     /// It goes on for as long as its reader listens and is authorised.

@@ -11,19 +11,20 @@ use tokio::time::Instant;
 
 use super::sign_in_pages::is_sign_in;
 use super::zone;
-use crate::api::{Answer, Api, Caller, Proof, Told};
+use crate::api::{Api, ApiAnswer, Caller, ProblemBody, Proof};
 use crate::ui::{self, Pages};
 use gateway_agents::registry::Registry;
 use gateway_auth::oidc::provider::Provider;
 use gateway_auth::policy::RequestShape;
 use gateway_auth::request::Offered;
 use gateway_auth::shape::{self, Here, is_page_visit};
-use gateway_auth::sign_in::{SignIn, Visit};
+use gateway_auth::sign_in::{PageVisit, SignIn};
 use gateway_auth::site::Site;
 use gateway_edge::body::ResponseBody;
 use gateway_edge::followers::{Followed, Followers};
 use gateway_edge::service::{
-    Failures, Known, Line, Origin, PublicSite, Refusal, Visitors, checked, overloaded, record_sign_in, tried,
+    EdgeAnswer, FailureLine, Failures, Origin, PublicSite, RequestFacts, Visitors, checked, overloaded, record_sign_in,
+    tried,
 };
 use gateway_http::host::{BadHost, HostRules, authority_of};
 use gateway_http::respond::Failure;
@@ -62,8 +63,8 @@ impl PublicSite for PublicHost {
         &'a self,
         request: Request<Incoming>,
         origin: &'a Origin,
-        known: &'a mut Known,
-    ) -> BoxFuture<'a, Result<Response<ResponseBody>, Refusal>> {
+        known: &'a mut RequestFacts,
+    ) -> BoxFuture<'a, Result<Response<ResponseBody>, EdgeAnswer>> {
         // On the heap, so that requests to workspaces do not carry it: ten thousand may be under way.
         Box::pin(self.public(request, origin, known))
     }
@@ -75,8 +76,8 @@ impl PublicHost {
         &self,
         request: Request<Incoming>,
         origin: &Origin,
-        known: &mut Known,
-    ) -> Result<Response<ResponseBody>, Refusal> {
+        known: &mut RequestFacts,
+    ) -> Result<Response<ResponseBody>, EdgeAnswer> {
         if Api::has(request.uri().path()) {
             return self.call_api(request, origin, known).await;
         }
@@ -103,7 +104,7 @@ impl PublicHost {
         let pages = Pages { store: &self.store, registry: &self.registry, site: &self.site, rules: &self.rules };
         let page = match ui::answer(pages, &parts, principal.as_ref()).await {
             Err(Failure::SignInRequired) if is_page_visit(&parts.method, &parts.headers) => {
-                self.sign_in.ask(Visit::new(&parts, origin.peer), now)
+                self.sign_in.ask(PageVisit::new(&parts, origin.peer), now)
             }
             answer => answer?,
         };
@@ -115,13 +116,13 @@ impl PublicHost {
         &self,
         request: Request<Incoming>,
         origin: &Origin,
-        known: &mut Known,
-    ) -> Result<Response<ResponseBody>, Refusal> {
+        known: &mut RequestFacts,
+    ) -> Result<Response<ResponseBody>, EdgeAnswer> {
         let (parts, body) = request.into_parts();
         let now = Instant::now();
         let (caller, shape) = self.caller(&parts, origin, known, now).await?;
         if caller.has_to_sign_in(parts.uri.path(), shape) {
-            return Ok(self.sign_in.ask(Visit::new(&parts, origin.peer), now).map(ResponseBody::from));
+            return Ok(self.sign_in.ask(PageVisit::new(&parts, origin.peer), now).map(ResponseBody::from));
         }
         let request = Request::from_parts(parts, body);
         Ok(self.call(request, caller, origin, known).await)
@@ -132,7 +133,7 @@ impl PublicHost {
         &self,
         parts: &Parts,
         origin: &Origin,
-        known: &mut Known,
+        known: &mut RequestFacts,
         now: Instant,
     ) -> Result<(Caller, RequestShape), Failure> {
         let vouched = self.api.vouched(parts, now).await;
@@ -159,8 +160,8 @@ impl PublicHost {
         &self,
         request: Request<Incoming>,
         origin: &Origin,
-        known: &mut Known,
-    ) -> Result<Response<ResponseBody>, Refusal> {
+        known: &mut RequestFacts,
+    ) -> Result<Response<ResponseBody>, EdgeAnswer> {
         let (parts, body) = request.into_parts();
         let (caller, _) = self.caller(&parts, origin, known, Instant::now()).await?;
         let (trace, proven) = (caller.trace(), caller.proven());
@@ -168,7 +169,7 @@ impl PublicHost {
         if let Some(code) = failed {
             self.failures.metrics().failed(code);
             let (message, status) = ("call of a service failed", response.status());
-            self.failures.log(&Line { message, code, detail: None, status, trace: &trace }, known, origin);
+            self.failures.log(&FailureLine { message, code, detail: None, status, trace: &trace }, known, origin);
         }
         let followed = self.followed(proven);
         Ok(response.map(|body| ResponseBody::events(body, followed)))
@@ -189,23 +190,23 @@ impl PublicHost {
         request: Request<Incoming>,
         caller: Caller,
         origin: &Origin,
-        known: &Known,
+        known: &RequestFacts,
     ) -> Response<ResponseBody> {
         let (trace, proven) = (caller.trace(), caller.proven());
         let response = match (self.api.answer(request, caller).await, proven) {
-            (Answer::Whole(response), _) => response.map(ResponseBody::from),
-            (Answer::Events(response), Some(proof)) => {
+            (ApiAnswer::Whole(response), _) => response.map(ResponseBody::from),
+            (ApiAnswer::Events(response), Some(proof)) => {
                 let followed = self.followed(Some(proof));
                 response.map(|body| ResponseBody::events(body, followed))
             }
-            (Answer::File(response, bytes), _) => response.map(|body| ResponseBody::file(body, bytes)),
+            (ApiAnswer::File(response, bytes), _) => response.map(|body| ResponseBody::file(body, bytes)),
             // No caller gets events without a proof of identity.
-            (Answer::Events(response), None) => response.map(|_| ResponseBody::from(Bytes::new())),
+            (ApiAnswer::Events(response), None) => response.map(|_| ResponseBody::from(Bytes::new())),
         };
-        if let Some(Told { code, .. }) = response.extensions().get::<Told>() {
+        if let Some(ProblemBody { code, .. }) = response.extensions().get::<ProblemBody>() {
             self.failures.metrics().failed(code);
             let (message, status) = ("request to the API failed", response.status());
-            self.failures.log(&Line { message, code, detail: None, status, trace: &trace }, known, origin);
+            self.failures.log(&FailureLine { message, code, detail: None, status, trace: &trace }, known, origin);
         }
         response
     }

@@ -19,10 +19,10 @@ use gateway_auth::oidc::failure::{NoticeRefused, SignInError};
 use gateway_auth::oidc::identity::NotAdmitted;
 use gateway_auth::oidc::logout::NOTICE_BYTES_MAX;
 use gateway_auth::oidc::provider::{Authenticated, Provider};
-use gateway_auth::sign_in::Visit;
-use gateway_auth::sign_in::provider::{Returned, Step};
+use gateway_auth::sign_in::PageVisit;
+use gateway_auth::sign_in::provider::{Returned, SignInStep};
 use gateway_edge::service::Origin;
-use gateway_net::audit::{Event, Items, Record, Text};
+use gateway_net::audit::{AuditEvent, AuditRecord, Items, Text};
 use gateway_store::{Admission, wall_clock};
 
 /// Common path prefix of all sign-in pages.
@@ -56,24 +56,26 @@ impl PublicHost {
             let provider = self.provider.as_ref()?;
             return Some(self.hear_of_ended_sessions(provider, parts, body).instrument(span).await);
         }
-        let visit = Visit::new(parts, origin.peer);
+        let visit = PageVisit::new(parts, origin.peer);
         let step = span.in_scope(|| self.sign_in.answer_public(visit, Instant::now()))?;
         Some(self.go_on(visit, step, origin).instrument(span).await)
     }
 
-    async fn go_on(&self, visit: Visit<'_>, step: Step, origin: &Origin) -> Response<Bytes> {
+    async fn go_on(&self, visit: PageVisit<'_>, step: SignInStep, origin: &Origin) -> Response<Bytes> {
         let now = moment();
         match (step, &self.provider) {
-            (Step::Answer(answer), _) => answer,
-            (Step::ToProvider(_) | Step::FromProvider(_) | Step::SignOutAtProvider(..), None) => {
+            (SignInStep::Answer(answer), _) => answer,
+            (SignInStep::ToProvider(_) | SignInStep::FromProvider(_) | SignInStep::SignOutAtProvider(..), None) => {
                 self.sign_in.unable(visit)
             }
-            (Step::ToProvider(destination), Some(provider)) => match provider.metadata(now).await {
+            (SignInStep::ToProvider(destination), Some(provider)) => match provider.metadata(now).await {
                 Ok(metadata) => self.sign_in.to_provider(visit, destination, &metadata, origin.peer, Instant::now()),
                 Err(error) => self.sign_in_failed(visit, &error),
             },
-            (Step::FromProvider(returned), Some(provider)) => self.come_back(provider, visit, *returned, now).await,
-            (Step::SignOutAtProvider(session, event), Some(provider)) => {
+            (SignInStep::FromProvider(returned), Some(provider)) => {
+                self.come_back(provider, visit, *returned, now).await
+            }
+            (SignInStep::SignOutAtProvider(session, event), Some(provider)) => {
                 let metadata = provider.metadata(now).await.ok();
                 let mut response = self.sign_in.sign_out_at_provider(visit, &session, metadata.as_deref());
                 response.extensions_mut().insert(event);
@@ -85,7 +87,7 @@ impl PublicHost {
     async fn come_back(
         &self,
         provider: &Provider,
-        visit: Visit<'_>,
+        visit: PageVisit<'_>,
         returned: Returned,
         now: Moment,
     ) -> Response<Bytes> {
@@ -115,7 +117,7 @@ impl PublicHost {
         self.sign_in.admit(visit, who, issued_at, &pending.destination, now)
     }
 
-    fn sign_in_failed(&self, visit: Visit<'_>, error: &SignInError) -> Response<Bytes> {
+    fn sign_in_failed(&self, visit: PageVisit<'_>, error: &SignInError) -> Response<Bytes> {
         info!(why = %error, user = error.user(), "sign-in failed");
         self.sign_in.failed(visit, error)
     }
@@ -157,8 +159,9 @@ impl PublicHost {
         for who in &ended {
             self.visitors.forget_user(&who.user, now);
             info!(user = %who.user, "signed out by the identity provider");
-            let event = Event::SignedOut { user: Text::of(&who.user), how: "provider", sessions: Items::default() };
-            self.audit.record(Record::new(event));
+            let event =
+                AuditEvent::SignedOut { user: Text::of(&who.user), how: "provider", sessions: Items::default() };
+            self.audit.record(AuditRecord::new(event));
         }
         Ok(ended.len())
     }

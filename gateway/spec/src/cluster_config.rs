@@ -17,7 +17,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use super::document::{self, At, Problem, Problems};
+use super::document::{self, Problem, Problems, ValueAt};
 use gateway_types::TimeLimits;
 
 pub use access::ACCESS_ENTRIES_MAX;
@@ -145,7 +145,7 @@ impl ClusterConfig {
 pub fn parse(text: &[u8]) -> Result<ClusterConfig, Vec<Problem>> {
     let mut problems = Problems::default();
     let root = document::parse(text, CONFIG_BYTES_MAX, &mut problems);
-    let config = root.map(|root| settings::read_file(&At::root(&root), &mut problems));
+    let config = root.map(|root| settings::read_file(&ValueAt::root(&root), &mut problems));
     let problems = problems.finish();
     match config {
         Some(config) if problems.is_empty() => Ok(config),

@@ -18,7 +18,7 @@ use std::fmt;
 
 use self::components::Declared;
 pub use super::document::Problem;
-use super::document::{self, At, Fields, Node, Problems, show};
+use super::document::{self, MapFields, Node, Problems, ValueAt, show};
 
 /// The largest devfile, in bytes; also the most that its aliases may repeat and its variables may put in.
 pub const DEVFILE_BYTES_MAX: usize = 3 * 1024 * 1024;
@@ -50,7 +50,7 @@ pub struct Devfile {
     /// The commands, in the order of the file.
     pub commands: Vec<Command>,
     /// Commands that run at events.
-    pub events: Events,
+    pub events: LifecycleEvents,
 }
 
 /// A container.
@@ -182,7 +182,7 @@ impl CommandKind {
 
 /// Commands that run at events, by their ids, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Events {
+pub struct LifecycleEvents {
     /// Before the containers start: `apply` commands, and never the main component.
     pub pre_start: Vec<String>,
     /// Once the containers have started: `exec` commands.
@@ -223,7 +223,7 @@ pub fn parse(text: &[u8]) -> Result<Devfile, DevfileProblems> {
 fn read(mut root: Node, problems: &mut Problems) -> Option<Devfile> {
     let variables = variables::read(&root, problems);
     variables::put_in(&mut root, &variables, problems);
-    let mut fields = At::root(&root).fields(problems)?;
+    let mut fields = ValueAt::root(&root).fields(problems)?;
     read_schema_version(&mut fields, problems);
     let name = read_name(&mut fields, problems);
     fields.take("variables");
@@ -250,7 +250,7 @@ fn read(mut root: Node, problems: &mut Problems) -> Option<Devfile> {
     Some(Devfile { name, components: declared.containers, volumes: declared.volumes, commands, events })
 }
 
-fn read_schema_version(fields: &mut Fields<'_>, problems: &mut Problems) {
+fn read_schema_version(fields: &mut MapFields<'_>, problems: &mut Problems) {
     let Some(at) = fields.require("schemaVersion", problems) else {
         return;
     };
@@ -262,7 +262,7 @@ fn read_schema_version(fields: &mut Fields<'_>, problems: &mut Problems) {
 }
 
 /// Reads the name out of the metadata; the rest of them is for other programs.
-fn read_name(fields: &mut Fields<'_>, problems: &mut Problems) -> Option<String> {
+fn read_name(fields: &mut MapFields<'_>, problems: &mut Problems) -> Option<String> {
     let entries = fields.take("metadata")?.entries(problems)?;
     let (_, _, at) = entries.into_iter().find(|(key, ..)| *key == "name")?;
     names::shown(&at, problems)

@@ -9,9 +9,9 @@ mod node;
 mod problem;
 mod read;
 
-pub use node::{Entry, Node, Place, Value};
+pub use node::{Location, MapEntry, Node, Value};
 pub use problem::{Problem, Problems};
-pub use read::{At, Fields, push_index, push_key, show};
+pub use read::{MapFields, ValueAt, push_index, push_key, show};
 
 /// Most levels of lists and maps in each other: more than any of our formats has, and little stack to walk.
 pub const DEPTH_MAX: usize = 32;
@@ -30,7 +30,7 @@ pub trait Dialect {
     }
 
     /// Returns the place in the file of a place in the text that is read.
-    fn place(&self, place: Place) -> Place {
+    fn place(&self, place: Location) -> Location {
         place
     }
 }
@@ -65,14 +65,14 @@ pub fn decode<'b>(bytes: &'b [u8], bytes_max: usize, problems: &mut Problems) ->
         Ok(text) => text,
         Err(error) => {
             let sound = bytes.get(..error.valid_up_to()).unwrap_or_default();
-            let place = Place::after(&String::from_utf8_lossy(sound));
+            let place = Location::after(&String::from_utf8_lossy(sound));
             problems.add("", Some(place), "the file is not UTF-8 text");
             return None;
         }
     };
     let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
     if let Some((at, found)) = text.char_indices().find(|(_, letter)| !is_allowed(*letter)) {
-        let place = Place::after(text.get(..at).unwrap_or_default());
+        let place = Location::after(text.get(..at).unwrap_or_default());
         problems.add("", Some(place), format!("the file holds U+{:04X}, which YAML does not allow", u32::from(found)));
         return None;
     }

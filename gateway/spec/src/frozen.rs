@@ -24,7 +24,7 @@ pub use self::names::{
     WORKSPACE_LABEL, unfit_for_kubernetes,
 };
 pub use self::problem::FrozenProblem;
-pub use self::role::{Inventory, Object, Owner, Role};
+pub use self::role::{FrozenObject, Inventory, Owner, Role};
 use super::cluster_config::ClusterConfig;
 use super::devfile::Devfile;
 use gateway_types::{ClusterName, WorkspaceName, Zone};
@@ -59,7 +59,7 @@ pub struct Facts<'a> {
 /// Valid by kind, in the order of [`Role`], all of one workspace and namespace, each with its owner, none twice, no data in
 /// Secrets, and no larger than [`FROZEN_BYTES_MAX`].
 #[derive(Clone, Debug, PartialEq)]
-pub struct FrozenConfig(Arc<[Object]>);
+pub struct FrozenConfig(Arc<[FrozenObject]>);
 
 /// Generates the objects of a new workspace. The same input makes the same bytes.
 ///
@@ -107,7 +107,7 @@ impl FrozenConfig {
 
     /// Returns the objects, in the order of their roles.
     #[must_use]
-    pub fn objects(&self) -> &[Object] {
+    pub fn objects(&self) -> &[FrozenObject] {
         &self.0
     }
 }

@@ -42,7 +42,7 @@ use gateway_types::{Scheme, WorkspaceName};
 use gateway_workspaces::addresses::Addresses as SeenFromWorkspaces;
 use gateway_workspaces::changes::Changes;
 use gateway_workspaces::cluster_configs::ClusterConfigs;
-use gateway_workspaces::kubernetes::Driver;
+use gateway_workspaces::kubernetes::KubernetesDriver;
 use gateway_workspaces::service::Workspaces;
 
 /// Longest request target, in bytes: hyper refuses longer ones on its own.
@@ -61,13 +61,13 @@ pub(super) struct Base {
 }
 
 /// Names under which users reach the gateway.
-struct Names {
+struct Hosts {
     site: Site,
     rules: HostRules,
 }
 
 /// Parts that workspace hosts and the public host share.
-struct Shared {
+struct UserFacing {
     visitors: Arc<Visitors>,
     failures: Arc<Failures>,
     followers: Arc<Followers>,
@@ -103,7 +103,7 @@ pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartE
         ci: ci.clone(),
     };
     let agents_port = listeners.agents.local_addr().map_err(StartError::Address)?.port();
-    let names = Names::new(&config)?;
+    let names = Hosts::new(&config)?;
     let (public, shared) = public_host(&config, &base, &names, &sign_ins, services)?;
     let edge = edge(&config, &base, names, shared, public.clone(), agents_port);
     let budget = ReplicaBudget::new(config.tunnel.replica_budget);
@@ -117,7 +117,7 @@ pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartE
         base.audit.clone(),
         &config.public_url,
     );
-    let driver = Arc::new(Driver {
+    let driver = Arc::new(KubernetesDriver {
         registry: base.registry.clone(),
         store: base.store.clone(),
         changes,
@@ -167,7 +167,7 @@ impl Base {
     }
 }
 
-impl Names {
+impl Hosts {
     fn new(config: &Config) -> Result<Self, StartError> {
         let public: http::Uri = config.public_url.to_string().parse().map_err(|_| BadPublicUrl)?;
         let site = Site::new(&public)?;
@@ -181,11 +181,11 @@ impl Names {
 fn public_host(
     config: &Config,
     base: &Base,
-    names: &Names,
+    names: &Hosts,
     sign_ins: &SignIns,
     services: Services,
-) -> Result<(Arc<PublicHost>, Shared), StartError> {
-    let Names { site, rules } = names;
+) -> Result<(Arc<PublicHost>, UserFacing), StartError> {
+    let Hosts { site, rules } = names;
     let SignIns { sessions, devices, .. } = sign_ins.clone();
     let is_workspace_host = {
         let rules = rules.clone();
@@ -195,7 +195,7 @@ fn public_host(
     let sign_in = Arc::new(sign_in);
     let remembered = base.store.availability();
     let identities = Arc::new(Identities::bridging(sessions.clone(), remembered.clone()));
-    let shared = Shared {
+    let shared = UserFacing {
         visitors: Arc::new(Visitors {
             identities: identities.clone(),
             users: Cache::bridging(remembered.clone()),
@@ -257,12 +257,12 @@ fn random_start() -> Result<u64, StartError> {
 fn edge(
     config: &Config,
     base: &Base,
-    names: Names,
-    shared: Shared,
+    names: Hosts,
+    shared: UserFacing,
     public: Arc<PublicHost>,
     agents_port: u16,
 ) -> Arc<Edge> {
-    let Names { site, rules } = names;
+    let Hosts { site, rules } = names;
     Arc::new(Edge {
         rules,
         forwarder: forwarder(config, &site, &base.upstreams),

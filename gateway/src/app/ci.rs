@@ -9,9 +9,9 @@ use tunnel_link::drain::Drain;
 
 use super::assemble::Base;
 use super::{StartError, wall_clock};
-use gateway_agents::identity::{AgentIdentities, Refusal};
+use gateway_agents::identity::{AgentIdentities, CredentialRefusal};
 use gateway_ci::downloads::Downloads;
-use gateway_ci::driver::Driver;
+use gateway_ci::driver::CiDriver;
 use gateway_ci::settings::{NoDefinition as Unmade, Systems};
 use gateway_config::{Ci, Config};
 use gateway_site::api::{Definitions, NoDefinition};
@@ -80,7 +80,7 @@ impl CiParts {
     /// Starts to reconcile workspaces in CI systems. No new job is asked for in a drain; started work is completed.
     pub(super) fn execute(&self, base: &Base, changes: &Changes, tasks: &Drain) {
         let Some(systems) = &self.watched else { return };
-        let driver = Driver::new(
+        let driver = CiDriver::new(
             base.registry.clone(),
             base.store.clone(),
             changes.clone(),
@@ -140,10 +140,10 @@ impl Definitions for Jobs {
 }
 
 /// Tells a job the reason that it gets nothing.
-fn refused(refusal: &Refusal) -> NoDefinition {
-    if matches!(refusal, Refusal::RunOver | Refusal::WorkspaceStopped) {
+fn refused(refusal: &CredentialRefusal) -> NoDefinition {
+    if matches!(refusal, CredentialRefusal::RunOver | CredentialRefusal::WorkspaceStopped) {
         NoDefinition::Over(refusal.code())
-    } else if *refusal == Refusal::RunAwaited {
+    } else if *refusal == CredentialRefusal::RunAwaited {
         NoDefinition::NotYet(refusal.code())
     } else if refusal.is_unchecked() {
         NoDefinition::Unavailable

@@ -11,7 +11,7 @@ use super::wall_clock;
 use gateway_agents::registry::Registry;
 use gateway_config::Config;
 use gateway_environments::files::TemplateFiles;
-use gateway_environments::service::{Environments, Parts};
+use gateway_environments::service::{Environments, EnvironmentsParts};
 use gateway_store::{Store, StoreError};
 use gateway_workspaces::cluster_configs::ClusterConfigs;
 
@@ -27,7 +27,7 @@ impl EnvironmentParts {
     pub(super) async fn open(config: &Config, base: &Base) -> Result<Self, StoreError> {
         let templates = TemplateFiles::new(config.agents_dir.clone());
         templates.begin(&base.store).await?;
-        let parts = Parts {
+        let parts = EnvironmentsParts {
             store: base.store.clone(),
             registry: base.registry.clone(),
             templates: templates.clone(),

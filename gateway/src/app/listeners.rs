@@ -7,7 +7,7 @@ use super::StartError;
 use gateway_config::{Config, TlsFiles};
 use gateway_net::inherited::Inherited;
 use gateway_net::limits::Shares;
-use gateway_net::listen::{BindError, Door, Kind, Listener, ListenerOptions};
+use gateway_net::listen::{BindError, ClientKind, Door, Listener, ListenerOptions};
 use gateway_net::tls::{ALPN_AGENTS, ALPN_USERS, Tls, TlsError};
 
 /// Bound listeners.
@@ -77,14 +77,15 @@ impl Listeners {
             door: Door {
                 kind,
                 shares: shares.clone(),
-                trusted: if kind == Kind::Operator { Arc::default() } else { trusted.clone() },
+                trusted: if kind == ClientKind::Operator { Arc::default() } else { trusted.clone() },
             },
         };
-        let users = options("users", ("--listen", "listen.public"), tls.public, config.limits.connections, Kind::User);
+        let users =
+            options("users", ("--listen", "listen.public"), tls.public, config.limits.connections, ClientKind::User);
         // Sessions have a limit of their own; the margin lets a new link displace an old one when it is reached.
         let links = config.limits.sessions.saturating_add(config.limits.handshakes);
-        let agents = options("agents", ("--agents-listen", "listen.agents"), tls.agents, links, Kind::Link);
-        let admin = options("admin", ("--admin-listen", "listen.admin"), None, 256, Kind::Operator);
+        let agents = options("agents", ("--agents-listen", "listen.agents"), tls.agents, links, ClientKind::Link);
+        let admin = options("admin", ("--admin-listen", "listen.admin"), None, 256, ClientKind::Operator);
         let mut listener = |address, options| -> Result<Listener, BindError> {
             let socket: Option<TcpListener> = inherited.take(address);
             match socket {

@@ -14,12 +14,12 @@ use gateway_store::{AccessChange, SingleGateway, Store};
 const WAITING_MAX: usize = 4096;
 
 /// Caches of the store's answers.
-pub(super) struct Memory {
+pub(super) struct Caches {
     pub(super) edge: Arc<Edge>,
     pub(super) identities: Arc<AgentIdentities>,
 }
 
-impl Memory {
+impl Caches {
     fn forget(&self, change: &AccessChange) -> bool {
         let [of_users, of_agents] = [self.edge.forget(change), self.identities.forget(change)];
         of_users || of_agents
@@ -36,7 +36,7 @@ impl Memory {
 pub(super) async fn watch(
     store: Store,
     single: Arc<SingleGateway>,
-    memory: Memory,
+    memory: Caches,
     replaced: CancellationToken,
     stop: CancellationToken,
 ) {

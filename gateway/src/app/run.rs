@@ -17,11 +17,11 @@ use gateway_agents::registry::Registry;
 use gateway_edge::admin;
 use gateway_edge::connection::Server;
 use gateway_http::host::{HostTarget, host_in};
-use gateway_net::audit::{Event, Record};
+use gateway_net::audit::{AuditEvent, AuditRecord};
 use gateway_net::listen::{First, Listener, Placing};
 use gateway_net::workers::Workers;
 use gateway_store::wall_clock;
-use gateway_workspaces::kubernetes::Driver;
+use gateway_workspaces::kubernetes::KubernetesDriver;
 use gateway_workspaces::timers::Timers;
 
 /// Earliest redial of agents after their session was drained, so that a restart does not become a storm.
@@ -57,12 +57,12 @@ impl App {
         );
         writing.spawn(self.audit_writer.run(written.clone()));
         writing.spawn(self.sign_ins.keep(written.clone()));
-        self.base.audit.record(Record::new(Event::GatewayStarted { version: env!("CARGO_PKG_VERSION") }));
+        self.base.audit.record(AuditRecord::new(AuditEvent::GatewayStarted { version: env!("CARGO_PKG_VERSION") }));
         background.spawn(self.base.upstreams.clone().sweep(self.base.drain.clone()));
         let edge = self.edge.clone();
         background.spawn(async move { edge.recheck().await });
         background.spawn(self.base.shares.clone().keep());
-        let memory = outage::Memory { edge: self.edge.clone(), identities: self.identities.clone() };
+        let memory = outage::Caches { edge: self.edge.clone(), identities: self.identities.clone() };
         let (store, single) = (self.base.store.clone(), self.single.clone());
         background.spawn(outage::watch(store, single, memory, self.replaced.clone(), self.closed.clone()));
         background.spawn(leases::watch(self.base.registry.clone(), self.identities.clone(), self.closed.clone()));
@@ -107,7 +107,7 @@ impl App {
         ended.cancel();
         late.run(LATE_GRACE).await;
         background.run(Duration::ZERO).await;
-        self.base.audit.record(Record::new(Event::GatewayStopped));
+        self.base.audit.record(AuditRecord::new(AuditEvent::GatewayStopped));
         written.cancel();
         writing.run(AUDIT_GRACE).await;
         self.base.store.close().await;
@@ -154,7 +154,7 @@ async fn serve_users(
 }
 
 /// Starts the tasks that reconcile workspaces.
-fn execute(driver: Arc<Driver>, ci: &CiParts, background: &Drain, closed: &CancellationToken) {
+fn execute(driver: Arc<KubernetesDriver>, ci: &CiParts, background: &Drain, closed: &CancellationToken) {
     background.spawn(driver.configs.clone().watch(driver.store.clone(), closed.clone()));
     let timers = Timers::new(driver.store.clone(), driver.changes.clone(), Arc::new(wall_clock));
     background.spawn(ci.limit(timers).run(closed.clone()));

@@ -67,7 +67,7 @@ pub(super) fn parts(
         let sign_in = SignIn::new(site.clone(), sessions.clone(), user, is_workspace_host, announce);
         return Ok(SignInParts { sign_in, provider: None });
     };
-    let client = oidc::Client {
+    let client = oidc::ClientRegistration {
         id: oidc.client_id.clone(),
         scopes: oidc.scopes.clone(),
         redirect_uri: site.public(oidc::CALLBACK_PATH),
@@ -79,7 +79,7 @@ pub(super) fn parts(
     Ok(SignInParts { sign_in, provider: Some(provider(oidc, client)?) })
 }
 
-fn provider(oidc: &Oidc, client: oidc::Client) -> Result<Provider, SignInSetupError> {
+fn provider(oidc: &Oidc, client: oidc::ClientRegistration) -> Result<Provider, SignInSetupError> {
     let secret = match &oidc.client_secret {
         None => None,
         Some(ClientSecret::Value(secret)) => Some(secret.clone()),

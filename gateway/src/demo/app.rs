@@ -49,10 +49,10 @@ use open::OpenCounts;
 /// # Errors
 /// Fails if the listener has no local address any more. Trouble with single connections is not an error of the app.
 pub async fn serve(listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
-    serve_app(listener, App::new(stop)).await
+    serve_app(listener, DemoApp::new(stop)).await
 }
 
-async fn serve_app(listener: TcpListener, app: App) -> io::Result<()> {
+async fn serve_app(listener: TcpListener, app: DemoApp) -> io::Result<()> {
     let address = listener.local_addr()?;
     tracing::debug!(%address, "sample app is listening");
     let (stop, tasks) = (app.stop.clone(), app.tasks.clone());
@@ -63,9 +63,9 @@ async fn serve_app(listener: TcpListener, app: App) -> io::Result<()> {
 
 /// State that all handlers share. Cloning is cheap.
 #[derive(Clone)]
-struct App(Arc<Shared>);
+struct DemoApp(Arc<AppShared>);
 
-struct Shared {
+struct AppShared {
     /// Tick zero of the event stream.
     started: Instant,
     stop: CancellationToken,
@@ -76,22 +76,22 @@ struct Shared {
     close_wait: Duration,
 }
 
-impl std::ops::Deref for App {
-    type Target = Shared;
+impl std::ops::Deref for DemoApp {
+    type Target = AppShared;
 
-    fn deref(&self) -> &Shared {
+    fn deref(&self) -> &AppShared {
         &self.0
     }
 }
 
-impl App {
+impl DemoApp {
     fn new(stop: CancellationToken) -> Self {
         Self::with_close_wait(stop, echo::CLOSE_WAIT)
     }
 
     fn with_close_wait(stop: CancellationToken, close_wait: Duration) -> Self {
         let (started, tasks, open) = (Instant::now(), TaskTracker::new(), OpenCounts::default());
-        Self(Arc::new(Shared { started, stop, tasks, open, close_wait }))
+        Self(Arc::new(AppShared { started, stop, tasks, open, close_wait }))
     }
 
     fn uptime(&self) -> Duration {
@@ -99,7 +99,7 @@ impl App {
     }
 }
 
-fn routes(app: App) -> Router {
+fn routes(app: DemoApp) -> Router {
     assets::routes()
         .route("/ws", any(echo::upgrade))
         .route("/events", get(events::stream))
@@ -159,7 +159,7 @@ mod tests {
 
     /// Answers one request without a socket.
     pub(super) async fn answer(request: Request<Body>) -> Response {
-        let mut router = routes(App::new(CancellationToken::new()));
+        let mut router = routes(DemoApp::new(CancellationToken::new()));
         router.call(request).await.unwrap()
     }
 
@@ -169,13 +169,13 @@ mod tests {
     }
 
     /// The app on a real loopback port.
-    pub(super) struct Running {
+    pub(super) struct RunningApp {
         pub(super) address: SocketAddr,
         stop: CancellationToken,
         server: JoinSet<io::Result<()>>,
     }
 
-    impl Running {
+    impl RunningApp {
         pub(super) async fn start() -> Self {
             Self::with_close_wait(echo::CLOSE_WAIT).await
         }
@@ -185,7 +185,7 @@ mod tests {
             let address = listener.local_addr().unwrap();
             let stop = CancellationToken::new();
             let mut server = JoinSet::new();
-            server.spawn(serve_app(listener, App::with_close_wait(stop.clone(), close_wait)));
+            server.spawn(serve_app(listener, DemoApp::with_close_wait(stop.clone(), close_wait)));
             Self { address, stop, server }
         }
 
@@ -240,7 +240,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_idle_app_stops_at_once() {
-        let app = Running::start().await;
+        let app = RunningApp::start().await;
         app.stop();
         app.stopped().await;
     }

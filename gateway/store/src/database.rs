@@ -279,20 +279,20 @@ fn noting_failure<T>(availability: &Availability, done: Result<T, StoreError>) -
 }
 
 /// Target of a statement.
-pub(super) enum On<'c> {
+pub(super) enum StatementTarget<'c> {
     /// By itself, on whichever connection is free.
     Pool(&'c Pool),
     /// As part of a transaction.
     Transaction(&'c mut Transaction),
 }
 
-impl<'c> From<&'c Pool> for On<'c> {
+impl<'c> From<&'c Pool> for StatementTarget<'c> {
     fn from(pool: &'c Pool) -> Self {
         Self::Pool(pool)
     }
 }
 
-impl<'c> From<&'c mut Transaction> for On<'c> {
+impl<'c> From<&'c mut Transaction> for StatementTarget<'c> {
     fn from(transaction: &'c mut Transaction) -> Self {
         Self::Transaction(transaction)
     }
@@ -301,28 +301,31 @@ impl<'c> From<&'c mut Transaction> for On<'c> {
 /// Futures are boxed: each has room for the work of either database, and is part of every future that uses the store.
 impl Statement<'_> {
     /// Runs it and returns the number of changed rows.
-    pub(super) async fn execute<'c>(self, on: impl Into<On<'c>>) -> Result<u64, StoreError> {
+    pub(super) async fn execute<'c>(self, on: impl Into<StatementTarget<'c>>) -> Result<u64, StoreError> {
         match on.into() {
-            On::Pool(pool) => Box::pin(pool.execute(self)).await,
-            On::Transaction(transaction) => Box::pin(transaction.execute(self)).await,
+            StatementTarget::Pool(pool) => Box::pin(pool.execute(self)).await,
+            StatementTarget::Transaction(transaction) => Box::pin(transaction.execute(self)).await,
         }
     }
 
     /// Runs it and returns all rows.
-    pub(super) async fn fetch_all<'c>(self, on: impl Into<On<'c>>) -> Result<Vec<Row>, StoreError> {
+    pub(super) async fn fetch_all<'c>(self, on: impl Into<StatementTarget<'c>>) -> Result<Vec<Row>, StoreError> {
         match on.into() {
-            On::Pool(pool) => Box::pin(pool.fetch_all(self)).await,
-            On::Transaction(transaction) => Box::pin(transaction.fetch_all(self)).await,
+            StatementTarget::Pool(pool) => Box::pin(pool.fetch_all(self)).await,
+            StatementTarget::Transaction(transaction) => Box::pin(transaction.fetch_all(self)).await,
         }
     }
 
     /// Runs it and returns the first row, if there is one.
-    pub(super) async fn fetch_optional<'c>(self, on: impl Into<On<'c>>) -> Result<Option<Row>, StoreError> {
+    pub(super) async fn fetch_optional<'c>(
+        self,
+        on: impl Into<StatementTarget<'c>>,
+    ) -> Result<Option<Row>, StoreError> {
         Ok(self.fetch_all(on).await?.into_iter().next())
     }
 
     /// Runs it and returns the first row; fails if there is none.
-    pub(super) async fn fetch_one<'c>(self, on: impl Into<On<'c>>) -> Result<Row, StoreError> {
+    pub(super) async fn fetch_one<'c>(self, on: impl Into<StatementTarget<'c>>) -> Result<Row, StoreError> {
         self.fetch_optional(on).await?.ok_or(StoreError::Database(sqlx::Error::RowNotFound))
     }
 }

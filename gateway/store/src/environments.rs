@@ -19,7 +19,7 @@ mod wish;
 mod work;
 
 pub use gone::Forgotten;
-pub use jobs::Begun;
+pub use jobs::JobStart;
 pub use wish::StateSet;
 
 /// Longest failure text that is kept, in bytes.

@@ -55,7 +55,7 @@ pub use ci::{Awaited, CiProject, CiRun, CiState, NewCi, NewCiRun, RunOwner};
 pub use clusters::{Cluster, ConfigVersion};
 pub use create::{AGENT_TOKEN_FILE, CreateError, NewManaged, Quotas};
 pub use environments::{
-    BadEnvironmentState, Begun, EnvironmentFilter, EnvironmentId, EnvironmentState, Forgotten, KeptOnStop,
+    BadEnvironmentState, EnvironmentFilter, EnvironmentId, EnvironmentState, Forgotten, JobStart, KeptOnStop,
     NewEnvironment, NewPreparation, Preparation, PreparationEnd, PreparationId, PreparationStatus, StateSet,
     StoredEnvironment, Tries,
 };

@@ -2,7 +2,7 @@
 //! read, so that of two writers with the same revision only one succeeds, and the other reads again.
 
 use super::create::delete_workspace;
-use super::database::{About, On, sql};
+use super::database::{About, StatementTarget, sql};
 use super::{ClusterId, Store, StoreError, WorkspaceId};
 use gateway_types::{Lifecycle, UnixSeconds};
 
@@ -102,7 +102,7 @@ impl Store {
 }
 
 pub(super) async fn swap<'c>(
-    on: impl Into<On<'c>>,
+    on: impl Into<StatementTarget<'c>>,
     workspace: WorkspaceId,
     revision: i64,
     new: &Lifecycle,

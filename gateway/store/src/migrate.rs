@@ -15,12 +15,12 @@ const MIGRATIONS_TABLE: &str = "_migrations";
 
 /// One version of the schema, for each kind of database.
 #[derive(Clone, Debug)]
-pub(super) struct Step {
+pub(super) struct SchemaVersion {
     sqlite: Migration,
     postgres: Migration,
 }
 
-impl Step {
+impl SchemaVersion {
     pub(super) fn new(version: i64, description: &'static str, sqlite: &'static str, postgres: &'static str) -> Self {
         let migration = |text: &'static str| {
             Migration::new(version, description.into(), MigrationType::Simple, text.into_sql_str(), false)
@@ -32,7 +32,7 @@ impl Step {
 /// Reads the two files of a version.
 macro_rules! step {
     ($version:literal, $description:literal, $file:literal) => {
-        Step::new(
+        SchemaVersion::new(
             $version,
             $description,
             include_str!(concat!("../migrations/sqlite/", $file)),
@@ -42,7 +42,7 @@ macro_rules! step {
 }
 
 /// Oldest first.
-pub(super) static STEPS: LazyLock<Vec<Step>> = LazyLock::new(|| {
+pub(super) static STEPS: LazyLock<Vec<SchemaVersion>> = LazyLock::new(|| {
     vec![
         step!(1, "workspaces and tokens", "0001_workspaces_and_tokens.sql"),
         step!(2, "shares", "0002_shares.sql"),
@@ -63,7 +63,7 @@ pub(super) async fn migrate(writer: &Pool) -> Result<(), StoreError> {
     migrate_to(&STEPS, writer).await
 }
 
-pub(super) async fn migrate_to(steps: &[Step], writer: &Pool) -> Result<(), StoreError> {
+pub(super) async fn migrate_to(steps: &[SchemaVersion], writer: &Pool) -> Result<(), StoreError> {
     match &writer.to {
         Connections::Sqlite(pool) => {
             let migrations: Vec<&Migration> = steps.iter().map(|step| &step.sqlite).collect();
@@ -103,7 +103,7 @@ async fn apply_missing(migrations: &[&Migration], connection: &mut impl Migrate)
 }
 
 #[cfg(test)]
-impl Step {
+impl SchemaVersion {
     pub(super) fn version(&self) -> i64 {
         self.sqlite.version
     }

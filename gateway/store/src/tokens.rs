@@ -1,6 +1,6 @@
 //! Statements about tokens.
 
-use super::database::{About, On, Row, sql, sql_of};
+use super::database::{About, Row, StatementTarget, sql, sql_of};
 use super::workspaces::{find_or_create, find_own};
 use super::{ClusterId, Created, NewToken, Store, StoreError, Terms, TokenId, TokenRecord, TokenSubject, WorkspaceId};
 use gateway_types::token::{Token, TokenKind};
@@ -267,7 +267,7 @@ pub(super) enum Holder<'a> {
 }
 
 pub(super) async fn insert<'c>(
-    on: impl Into<On<'c>>,
+    on: impl Into<StatementTarget<'c>>,
     token: &Token,
     holder: Holder<'_>,
     terms: &Terms,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::database::{About, Row, Transaction, sql};
 use super::{Admission, Store, StoreError, User};
-use gateway_types::principal::Standing;
+use gateway_types::principal::UserStatus;
 use gateway_types::{GroupName, UnixSeconds, UserName};
 
 impl Store {
@@ -58,11 +58,11 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
-    pub async fn standing(&self, name: &UserName) -> Result<Standing, StoreError> {
+    pub async fn standing(&self, name: &UserName) -> Result<UserStatus, StoreError> {
         let statement = "SELECT groups, last_seen, disabled_at FROM users WHERE name = $1";
         let row = sql(statement).bind(name.as_str()).fetch_optional(&self.readers).await?;
-        let Some(row) = row else { return Ok(Standing::default()) };
-        Ok(Standing {
+        let Some(row) = row else { return Ok(UserStatus::default()) };
+        Ok(UserStatus {
             is_disabled: row.get::<Option<i64>>("disabled_at")?.is_some(),
             groups: read_groups(&row)?,
             signed_in_at: row.get::<Option<i64>>("last_seen")?.map(UnixSeconds::new),

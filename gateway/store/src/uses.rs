@@ -172,9 +172,9 @@ mod tests {
         UnixSeconds::new(seconds)
     }
 
-    struct Names(WorkspaceName, UserName);
+    struct UsedNames(WorkspaceName, UserName);
 
-    impl Names {
+    impl UsedNames {
         fn new() -> Self {
             Self("job".parse().unwrap(), "alice".parse().unwrap())
         }
@@ -200,7 +200,7 @@ mod tests {
     #[tokio::test]
     async fn token_is_good_for_the_process_that_used_it_first() {
         each(async |store| {
-            let names = Names::new();
+            let names = UsedNames::new();
             let (one, other) = ([1; 32], [2; 32]);
             assert_eq!(store.use_token(&names.by("a", &one), at(1)).await.unwrap(), Spent::First);
             assert_eq!(store.use_token(&names.by("a", &one), at(2)).await.unwrap(), Spent::Again(at(100)));
@@ -217,7 +217,7 @@ mod tests {
     #[tokio::test]
     async fn used_token_is_known_again_until_its_process_may_not_come_back() {
         each(async |store| {
-            let names = Names::new();
+            let names = UsedNames::new();
             assert_eq!(store.used_token(&[7; 32], at(1)).await.unwrap(), None);
             store.use_token(&names.by("a", &[1; 32]), at(1)).await.unwrap();
             let used = store.used_token(&[7; 32], at(99)).await.unwrap().unwrap();
@@ -239,7 +239,7 @@ mod tests {
     #[tokio::test]
     async fn workspace_of_a_job_goes_when_nobody_of_it_can_come_any_more_unless_somebody_uses_it_otherwise() {
         each(async |store| {
-            let named = |name: &str| Names(name.parse().unwrap(), "alice".parse().unwrap());
+            let named = |name: &str| UsedNames(name.parse().unwrap(), "alice".parse().unwrap());
             let is_there = async |name: &str| store.workspace(&name.parse().unwrap()).await.unwrap().is_some();
             for name in ["job-1", "job-2", "shared", "with-token", "used-again"] {
                 store.use_token(&named(name).by(name, &[1; 32]), at(1)).await.unwrap();
@@ -273,7 +273,7 @@ mod tests {
     #[tokio::test]
     async fn token_makes_no_workspace_that_is_not_to_be_made_and_takes_none_of_others() {
         each(async |store| {
-            let names = Names::new();
+            let names = UsedNames::new();
             let found_only = TokenUse { create: false, ..names.by("a", &[1; 32]) };
             assert_eq!(store.use_token(&found_only, at(1)).await.unwrap(), Spent::NoWorkspace);
             store.create_agent_token(&names.0, &"bob".parse().unwrap(), at(1)).await.unwrap();
@@ -294,7 +294,7 @@ mod tests {
             for number in 0..12 {
                 let store = store.clone();
                 tasks.spawn(async move {
-                    let names = Names::new();
+                    let names = UsedNames::new();
                     store.use_token(&names.by("a", &[number; 32]), at(1)).await.unwrap()
                 });
             }

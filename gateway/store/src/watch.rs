@@ -30,7 +30,7 @@ const CLEAR_INTERVAL: Duration = Duration::from_secs(60);
 const WRITE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Outcome of one poll.
-enum Answer {
+enum PollOutcome {
     /// It answers.
     Here,
     /// It answers, and another gateway serves it.
@@ -65,7 +65,7 @@ impl Store {
             let Some(answer) = stop.run_until_cancelled(asked).await else { return Ok(()) };
             was_away = is_away;
             match answer {
-                Answer::Here => {
+                PollOutcome::Here => {
                     if let Some(outage) = self.availability.answered(Instant::now()) {
                         was_away = false;
                         let seconds = outage.since.elapsed().as_secs();
@@ -73,11 +73,11 @@ impl Store {
                     }
                     self.tidy(&mut feed, (&mut clear_at, &mut write_at)).await;
                 }
-                Answer::Taken(error) => {
+                PollOutcome::Taken(error) => {
                     self.availability.failed(began);
                     return Err(error);
                 }
-                Answer::Nothing(why) => {
+                PollOutcome::Nothing(why) => {
                     if self.availability.failed(began) {
                         was_away = true;
                         self.lost(&why);
@@ -108,23 +108,23 @@ impl Store {
         single: &SingleGateway,
         (feed, changed): (&mut Feed, &mut (impl FnMut(&AccessChange) + Send)),
         is_away: bool,
-    ) -> Answer {
+    ) -> PollOutcome {
         let patience = if is_away { CONNECT_TIME_MAX } else { ANSWER_TIME_MAX };
         let asked = async {
             if let Err(error) = single.confirm(&self.readers, is_away).await? {
-                return Ok(Answer::Taken(error));
+                return Ok(PollOutcome::Taken(error));
             }
             self.news(feed).await?.iter().for_each(&mut *changed);
-            Ok(Answer::Here)
+            Ok(PollOutcome::Here)
         };
         match judge(timeout(patience, asked).await) {
-            Answer::Here if is_away => {}
-            answer @ (Answer::Here | Answer::Taken(_) | Answer::Nothing(_)) => return answer,
+            PollOutcome::Here if is_away => {}
+            answer @ (PollOutcome::Here | PollOutcome::Taken(_) | PollOutcome::Nothing(_)) => return answer,
         }
         // The store is back once it answers as quickly as requests need it.
         let again = async {
             self.news(feed).await?.iter().for_each(&mut *changed);
-            Ok(Answer::Here)
+            Ok(PollOutcome::Here)
         };
         judge(timeout(ANSWER_TIME_MAX, again).await)
     }
@@ -149,15 +149,15 @@ impl Store {
 }
 
 /// Judges the store by a poll. Any reply of the store itself is an answer, also an error.
-fn judge(asked: Result<Result<Answer, sqlx::Error>, tokio::time::error::Elapsed>) -> Answer {
+fn judge(asked: Result<Result<PollOutcome, sqlx::Error>, tokio::time::error::Elapsed>) -> PollOutcome {
     match asked {
         Ok(Ok(answer)) => answer,
-        Ok(Err(error)) if is_outage(&error) => Answer::Nothing(cause(&error).to_string()),
+        Ok(Err(error)) if is_outage(&error) => PollOutcome::Nothing(cause(&error).to_string()),
         Ok(Err(error)) => {
             warn!(why = %cause(&error), "the store does not tell what was changed");
-            Answer::Here
+            PollOutcome::Here
         }
-        Err(_elapsed) => Answer::Nothing("it does not answer in time".to_owned()),
+        Err(_elapsed) => PollOutcome::Nothing("it does not answer in time".to_owned()),
     }
 }
 

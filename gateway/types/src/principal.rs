@@ -27,7 +27,7 @@ pub struct Principal {
 
 /// Status of a user beside their name. A user who never signed in with a provider has the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct UserStatus {
     /// The operator has disabled the user.
     pub is_disabled: bool,
     /// Groups from the identity provider at the user's last sign-in, in any browser.
@@ -42,7 +42,7 @@ impl Principal {
     /// Groups count for `groups_age_max` after the sign-in that brought them, for a browser and for a token alike: old
     /// groups may be out of date, and a token lives on without any sign-in.
     #[must_use]
-    pub fn with(self, standing: &Standing, groups_age_max: Duration, now: UnixSeconds) -> Option<Self> {
+    pub fn with(self, standing: &UserStatus, groups_age_max: Duration, now: UnixSeconds) -> Option<Self> {
         if standing.is_disabled {
             return None;
         }
@@ -66,9 +66,9 @@ mod tests {
         Principal { user: "ann".parse().unwrap(), groups: Arc::default(), via: Via::ApiToken }
     }
 
-    fn standing(signed_in_at: Option<i64>) -> Standing {
+    fn standing(signed_in_at: Option<i64>) -> UserStatus {
         let groups = Arc::from(["devs".parse().unwrap()]);
-        Standing { is_disabled: false, groups, signed_in_at: signed_in_at.map(UnixSeconds::new) }
+        UserStatus { is_disabled: false, groups, signed_in_at: signed_in_at.map(UnixSeconds::new) }
     }
 
     #[test]
@@ -83,9 +83,9 @@ mod tests {
     #[test]
     fn disabled_user_is_nobody_whatever_they_show() {
         for via in [Via::Browser, Via::ApiToken] {
-            let standing = Standing { is_disabled: true, ..standing(Some(1_000)) };
+            let standing = UserStatus { is_disabled: true, ..standing(Some(1_000)) };
             assert_eq!(Principal { via, ..principal() }.with(&standing, AGE_MAX, UnixSeconds::new(1_000)), None);
         }
-        assert_eq!(principal().with(&Standing::default(), AGE_MAX, UnixSeconds::new(0)), Some(principal()));
+        assert_eq!(principal().with(&UserStatus::default(), AGE_MAX, UnixSeconds::new(0)), Some(principal()));
     }
 }

@@ -61,18 +61,18 @@ pub enum NoName {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
+enum TemplatePart {
     Text(Box<str>),
     Value(Box<str>),
 }
 
 /// Makes names of workspaces: `{pod}`, `ci-{project_path}--{job_id}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorkspaceTemplate(Vec<Part>);
+pub struct WorkspaceTemplate(Vec<TemplatePart>);
 
 /// Makes names of users: `ci-bot`, `{user_login}`, `{user_login}@example.com`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UserTemplate(Vec<Part>);
+pub struct UserTemplate(Vec<TemplatePart>);
 
 impl WorkspaceTemplate {
     /// Returns the names of the placeholders.
@@ -109,23 +109,23 @@ impl UserTemplate {
     }
 }
 
-fn placeholders(parts: &[Part]) -> impl Iterator<Item = &str> {
+fn placeholders(parts: &[TemplatePart]) -> impl Iterator<Item = &str> {
     parts.iter().filter_map(|part| match part {
-        Part::Text(_) => None,
-        Part::Value(name) => Some(&**name),
+        TemplatePart::Text(_) => None,
+        TemplatePart::Value(name) => Some(&**name),
     })
 }
 
 fn render(
-    parts: &[Part],
+    parts: &[TemplatePart],
     value: impl Fn(&str) -> Option<String>,
     fits: impl Fn(&str) -> bool,
 ) -> Result<String, NoName> {
     let mut text = String::new();
     for part in parts {
         match part {
-            Part::Text(fixed) => text.push_str(fixed),
-            Part::Value(name) => {
+            TemplatePart::Text(fixed) => text.push_str(fixed),
+            TemplatePart::Value(name) => {
                 let value = value(name).ok_or_else(|| NoName::Missing(name.clone()))?;
                 if !fits(&value) {
                     return Err(NoName::Value(name.clone()));
@@ -137,7 +137,7 @@ fn render(
     Ok(text)
 }
 
-fn parse(text: &str) -> Result<Vec<Part>, BadTemplate> {
+fn parse(text: &str) -> Result<Vec<TemplatePart>, BadTemplate> {
     if text.is_empty() || text.len() > TEMPLATE_BYTES_MAX {
         return Err(BadTemplate::Length);
     }
@@ -146,7 +146,7 @@ fn parse(text: &str) -> Result<Vec<Part>, BadTemplate> {
     while !rest.is_empty() {
         let (fixed, after) = rest.split_at(rest.find(['{', '}']).unwrap_or(rest.len()));
         if !fixed.is_empty() {
-            parts.push(Part::Text(fixed.into()));
+            parts.push(TemplatePart::Text(fixed.into()));
         }
         rest = after;
         if rest.is_empty() {
@@ -157,7 +157,7 @@ fn parse(text: &str) -> Result<Vec<Part>, BadTemplate> {
         if name.is_empty() || !name.bytes().all(is_name) {
             return Err(BadTemplate::Braces);
         }
-        parts.push(Part::Value(name.into()));
+        parts.push(TemplatePart::Value(name.into()));
         rest = after;
     }
     Ok(parts)
@@ -173,7 +173,7 @@ impl FromStr for WorkspaceTemplate {
             let after_value = index.checked_sub(1).and_then(|before| parts.get(before));
             let before_value = parts.get(index + 1);
             match part {
-                Part::Text(fixed) => {
+                TemplatePart::Text(fixed) => {
                     if !fixed.bytes().all(is_of_name) {
                         return Err(BadTemplate::Character);
                     }
@@ -183,8 +183,10 @@ impl FromStr for WorkspaceTemplate {
                         return Err(BadTemplate::Separator);
                     }
                 }
-                Part::Value(_) if matches!(after_value, Some(Part::Value(_))) => return Err(BadTemplate::Separator),
-                Part::Value(_) => {}
+                TemplatePart::Value(_) if matches!(after_value, Some(TemplatePart::Value(_))) => {
+                    return Err(BadTemplate::Separator);
+                }
+                TemplatePart::Value(_) => {}
             }
         }
         let template = Self(parts);
@@ -212,10 +214,10 @@ impl FromStr for UserTemplate {
     }
 }
 
-fn display(parts: &[Part], formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn display(parts: &[TemplatePart], formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
     parts.iter().try_for_each(|part| match part {
-        Part::Text(fixed) => formatter.write_str(fixed),
-        Part::Value(name) => write!(formatter, "{{{name}}}"),
+        TemplatePart::Text(fixed) => formatter.write_str(fixed),
+        TemplatePart::Value(name) => write!(formatter, "{{{name}}}"),
     })
 }
 

@@ -53,7 +53,7 @@ impl RefusalCode {
 
 /// Reason for a file not to be in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct FileRefusal {
     /// Kind of reason.
     pub code: RefusalCode,
     /// The file.
@@ -64,7 +64,7 @@ pub struct Refusal {
     pub problems: Vec<Problem>,
 }
 
-impl Refusal {
+impl FileRefusal {
     /// Refuses a file as a whole.
     pub fn whole(path: PathBuf, cluster: impl Into<String>, message: impl Into<String>) -> Self {
         let problem = Problem { path: String::new(), line: None, column: None, message: message.into() };
@@ -77,7 +77,7 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for FileRefusal {
     /// Writes one line for each problem: file, place, what is wrong.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, problem) in self.problems.iter().enumerate() {

@@ -13,7 +13,7 @@ const BEHIND_MAX: usize = 4096;
 
 /// Notice that a workspace has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct ChangeNotice {
     /// The workspace.
     pub workspace: WorkspaceId,
     /// Its cluster, if it is in one.
@@ -23,20 +23,20 @@ pub struct Change {
 /// Publisher of changes. Clones are the same.
 #[derive(Clone, Debug)]
 pub struct Changes {
-    sender: broadcast::Sender<Change>,
+    sender: broadcast::Sender<ChangeNotice>,
 }
 
 /// Hears of every change from its making on.
 #[derive(Debug)]
 pub struct Listener {
-    receiver: broadcast::Receiver<Change>,
+    receiver: broadcast::Receiver<ChangeNotice>,
 }
 
 /// News for a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum ChangeNews {
     /// Something changed.
-    Change(Change),
+    Change(ChangeNotice),
     /// More than could be remembered: anything may have changed.
     Missed,
 }
@@ -49,7 +49,7 @@ impl Default for Changes {
 
 impl Changes {
     /// Notifies all listeners, and waits for none.
-    pub fn say(&self, change: Change) {
+    pub fn say(&self, change: ChangeNotice) {
         // No listener is no fault.
         drop(self.sender.send(change));
     }
@@ -65,10 +65,10 @@ impl Listener {
     /// Waits for the next change. Never completes once all publishers are gone.
     ///
     /// Cancel safety: safe; nothing is lost.
-    pub async fn next(&mut self) -> Heard {
+    pub async fn next(&mut self) -> ChangeNews {
         match self.receiver.recv().await {
-            Ok(change) => Heard::Change(change),
-            Err(RecvError::Lagged(_)) => Heard::Missed,
+            Ok(change) => ChangeNews::Change(change),
+            Err(RecvError::Lagged(_)) => ChangeNews::Missed,
             Err(RecvError::Closed) => std::future::pending().await,
         }
     }

@@ -19,14 +19,14 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use self::folder::{Found, gone, mode_in_use, scan};
+use self::folder::{ChangedConfig, gone, mode_in_use, scan};
 use crate::agents_dir::{LOOK_INTERVAL, Stamp};
 use gateway_store::{Cluster, ClusterId, ConfigVersion, Store, StoreError, wall_clock};
 use gateway_types::ClusterName;
 use workspace_spec::cluster_config::ClusterConfig;
 
 pub use self::folder::check;
-pub use crate::agents_dir::{Refusal, RefusalCode};
+pub use crate::agents_dir::{FileRefusal, RefusalCode};
 
 /// The configurations of all clusters.
 #[derive(Debug)]
@@ -34,12 +34,12 @@ pub struct ClusterConfigs {
     dir: Option<PathBuf>,
     /// Counts the configurations that were taken over.
     changes: watch::Sender<u64>,
-    refusals: RwLock<BTreeMap<PathBuf, Arc<Refusal>>>,
+    refusals: RwLock<BTreeMap<PathBuf, Arc<FileRefusal>>>,
 }
 
 /// State that is kept between two scans.
 #[derive(Debug, Default)]
-struct Seen {
+struct ConfigScan {
     stamps: HashMap<PathBuf, Stamp>,
     /// Files that may be taken over without having changed.
     waiting: HashSet<PathBuf>,
@@ -62,7 +62,7 @@ impl ClusterConfigs {
     pub async fn open(dir: Option<PathBuf>, store: &Store) -> Result<Arc<Self>, StoreError> {
         let configs = Self::new(dir);
         // Boxed because it is large, and awaited by the start of the gateway, whose future is large as it is.
-        Box::pin(configs.look(store, &mut Seen::default())).await?;
+        Box::pin(configs.look(store, &mut ConfigScan::default())).await?;
         Ok(configs)
     }
 
@@ -74,13 +74,13 @@ impl ClusterConfigs {
 
     /// Returns the files that are not in force as they are, and the reasons.
     #[must_use]
-    pub fn refusals(&self) -> Vec<Arc<Refusal>> {
+    pub fn refusals(&self) -> Vec<Arc<FileRefusal>> {
         self.refusals.read().values().cloned().collect()
     }
 
     /// Returns the reason why a cluster's file is not in force as it is.
     #[must_use]
-    pub fn refusal(&self, cluster: &ClusterName) -> Option<Arc<Refusal>> {
+    pub fn refusal(&self, cluster: &ClusterName) -> Option<Arc<FileRefusal>> {
         self.refusals.read().values().find(|refusal| refusal.cluster == cluster.as_str()).cloned()
     }
 
@@ -97,7 +97,7 @@ impl ClusterConfigs {
 
     /// Scans the folder at intervals and takes over changes, until `stop`.
     pub async fn watch(self: Arc<Self>, store: Store, stop: CancellationToken) {
-        let mut seen = Seen::default();
+        let mut seen = ConfigScan::default();
         let mut is_store_told = false;
         loop {
             match self.look(&store, &mut seen).await {
@@ -115,7 +115,7 @@ impl ClusterConfigs {
         }
     }
 
-    async fn look(&self, store: &Store, seen: &mut Seen) -> Result<(), StoreError> {
+    async fn look(&self, store: &Store, seen: &mut ConfigScan) -> Result<(), StoreError> {
         if let Some(dir) = self.dir.clone() {
             let (stamps, waiting) = (seen.stamps.clone(), seen.waiting.clone());
             let work = move || {
@@ -155,7 +155,7 @@ impl ClusterConfigs {
     }
 
     /// Takes a file over or refuses it; returns whether the outcome would be the same again for an unchanged file.
-    async fn take_over(&self, store: &Store, found: Found) -> Result<bool, StoreError> {
+    async fn take_over(&self, store: &Store, found: ChangedConfig) -> Result<bool, StoreError> {
         let (name, config) = match found.read {
             Ok(read) => read,
             Err(refusal) => {
@@ -184,7 +184,7 @@ impl ClusterConfigs {
     }
 
     /// Keeps the reason for a file not to be in force, and logs it once.
-    fn refuse(&self, refusal: Refusal) {
+    fn refuse(&self, refusal: FileRefusal) {
         let mut refusals = self.refusals.write();
         if refusals.get(&refusal.path).is_none_or(|before| **before != refusal) {
             let code = refusal.code.as_str();

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use tunnel_proto::id::SessionId;
 
-use self::conversation::{Conversation, End};
+use self::conversation::{Conversation, ConversationEnd};
 use crate::changes::Changes;
 use crate::cluster_configs::ClusterConfigs;
 use gateway_agents::registry::{LiveSession, Registry};
@@ -28,7 +28,7 @@ use gateway_types::ClusterName;
 
 /// Dependencies of a driver.
 #[derive(Debug)]
-pub struct Driver {
+pub struct KubernetesDriver {
     /// Sessions of the clusters' agents.
     pub registry: Arc<Registry>,
     /// Source of truth for all state.
@@ -48,7 +48,7 @@ struct Driven {
     is_running: bool,
 }
 
-impl Driver {
+impl KubernetesDriver {
     /// Drives every cluster whose agent has a session, until `stop`.
     ///
     /// Invariants: a session's driver begins once that of the cluster's previous session has ended. So nothing that a
@@ -87,7 +87,7 @@ impl Driver {
     async fn drive(&self, session: &LiveSession, stop: CancellationToken) {
         let Some(name) = session.subject.cluster() else { return };
         let end = match self.converse(name, session, stop).await {
-            Ok(()) => End::Session,
+            Ok(()) => ConversationEnd::Session,
             Err(end) => end,
         };
         if session.tunnel.is_ended() {
@@ -99,7 +99,12 @@ impl Driver {
         session.tunnel.close(end.reason(), &end.to_string());
     }
 
-    async fn converse(&self, name: &ClusterName, session: &LiveSession, stop: CancellationToken) -> Result<(), End> {
+    async fn converse(
+        &self,
+        name: &ClusterName,
+        session: &LiveSession,
+        stop: CancellationToken,
+    ) -> Result<(), ConversationEnd> {
         let cluster =
             conversation::patiently_all(session, &stop, || self.store.ensure_cluster(name, wall_clock())).await?;
         Conversation::open(self, session, cluster, stop).await?.run().await

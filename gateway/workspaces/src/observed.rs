@@ -1,7 +1,7 @@
 //! Derives a workspace's actual state from a cluster agent's report, with the reason in words for its owner (Kubernetes
 //! API, apps/v1 DeploymentStatus).
 
-use tunnel_proto::reconcile::{Blocker, Condition, Deployment, Detail, Failure, Report};
+use tunnel_proto::reconcile::{Blocker, Condition, Deployment, ObjectDetail, ReconcileFailure, WorkspaceReport};
 
 use gateway_types::{ActualState, DesiredState, Lifecycle};
 
@@ -21,13 +21,13 @@ pub struct Observed {
 
 /// Reads a report about a workspace with this lifecycle.
 #[must_use]
-pub fn observe(report: &Report, life: &Lifecycle) -> Observed {
+pub fn observe(report: &WorkspaceReport, life: &Lifecycle) -> Observed {
     let (actual, reason) = state(report, life);
     // An agent that claims more than the requested generation would keep the gateway from ever sending it.
     Observed { actual, reason, applied: report.applied.min(life.generation) }
 }
 
-fn state(report: &Report, life: &Lifecycle) -> (ActualState, Option<String>) {
+fn state(report: &WorkspaceReport, life: &Lifecycle) -> (ActualState, Option<String>) {
     // A failure of a withdrawn desired state says nothing about this one.
     let failure = report.failure.as_ref().filter(|failure| failure.generation >= life.generation);
     if life.desired == DesiredState::Terminated {
@@ -47,7 +47,11 @@ fn state(report: &Report, life: &Lifecycle) -> (ActualState, Option<String>) {
     }
 }
 
-fn terminating(report: &Report, failure: Option<&Failure>, life: &Lifecycle) -> (ActualState, Option<String>) {
+fn terminating(
+    report: &WorkspaceReport,
+    failure: Option<&ReconcileFailure>,
+    life: &Lifecycle,
+) -> (ActualState, Option<String>) {
     match (&report.termination, failure) {
         (Some(termination), _) if termination.is_done => (ActualState::Terminated, None),
         (_, Some(failure)) => (ActualState::Error, Some(of_failure(failure))),
@@ -57,7 +61,7 @@ fn terminating(report: &Report, failure: Option<&Failure>, life: &Lifecycle) -> 
     }
 }
 
-fn of_deployment(deployment: &Deployment, details: &[Detail]) -> (ActualState, Option<String>) {
+fn of_deployment(deployment: &Deployment, details: &[ObjectDetail]) -> (ActualState, Option<String>) {
     let stops = deployment.replicas_wanted == 0;
     if deployment.observed_generation < deployment.generation {
         // The rest of the status is about an earlier desired state.
@@ -91,11 +95,11 @@ fn of_deployment(deployment: &Deployment, details: &[Detail]) -> (ActualState, O
     (ActualState::Starting, first(details))
 }
 
-fn first(details: &[Detail]) -> Option<String> {
+fn first(details: &[ObjectDetail]) -> Option<String> {
     details.first().map(of_detail)
 }
 
-fn of_detail(detail: &Detail) -> String {
+fn of_detail(detail: &ObjectDetail) -> String {
     match (detail.message.is_empty(), detail.object.is_empty()) {
         (true, true) => detail.reason.clone(),
         (true, false) => format!("{} ({})", detail.reason, detail.object),
@@ -114,7 +118,7 @@ fn of_condition(condition: &Condition) -> Option<String> {
     }
 }
 
-fn of_failure(failure: &Failure) -> String {
+fn of_failure(failure: &ReconcileFailure) -> String {
     if failure.message.is_empty() { "the cluster agent gave no reason".to_owned() } else { failure.message.clone() }
 }
 
@@ -157,7 +161,7 @@ mod tests {
         Condition { kind: kind.into(), status: status.into(), reason: reason.into(), message: String::new() }
     }
 
-    fn deployed(wanted: u32, there: u32, available: u32, conditions: &[(&str, &str, &str)]) -> Report {
+    fn deployed(wanted: u32, there: u32, available: u32, conditions: &[(&str, &str, &str)]) -> WorkspaceReport {
         let conditions = conditions.iter().map(|(kind, status, reason)| condition(kind, status, reason)).collect();
         let deployment = Deployment {
             generation: 2,
@@ -169,11 +173,11 @@ mod tests {
             conditions,
             ..Deployment::default()
         };
-        Report { applied: 5, deployment: Some(deployment), ..Report::default() }
+        WorkspaceReport { applied: 5, deployment: Some(deployment), ..WorkspaceReport::default() }
     }
 
-    fn with_detail(mut report: Report, reason: &str) -> Report {
-        report.details.push(Detail { object: "Pod a".into(), reason: reason.into(), message: "because".into() });
+    fn with_detail(mut report: WorkspaceReport, reason: &str) -> WorkspaceReport {
+        report.details.push(ObjectDetail { object: "Pod a".into(), reason: reason.into(), message: "because".into() });
         report
     }
 
@@ -230,17 +234,18 @@ mod tests {
     #[test]
     fn failure_of_an_intent_that_was_taken_back_is_dropped() {
         let mut report = deployed(0, 0, 0, &[]);
-        report.failure = Some(Failure { kind: FailureKind::Kubernetes, generation: 4, message: "old".into() });
+        report.failure = Some(ReconcileFailure { kind: FailureKind::Kubernetes, generation: 4, message: "old".into() });
         let stopped = life(DesiredState::Stopped, ActualState::Stopping);
         assert_eq!(observe(&report, &stopped).actual, ActualState::Stopped);
-        report.failure = Some(Failure { kind: FailureKind::Kubernetes, generation: 5, message: "forbidden".into() });
+        report.failure =
+            Some(ReconcileFailure { kind: FailureKind::Kubernetes, generation: 5, message: "forbidden".into() });
         let observed = observe(&report, &stopped);
         assert_eq!((observed.actual, observed.reason.as_deref()), (ActualState::Error, Some("forbidden")));
     }
 
     #[test]
     fn nothing_there_is_not_yet_only_before_the_first_apply() {
-        let nothing = |applied| Report { applied, ..Report::default() };
+        let nothing = |applied| WorkspaceReport { applied, ..WorkspaceReport::default() };
         let new = life(DesiredState::Running, ActualState::CreationRequested);
         assert_eq!(observe(&nothing(0), &new).actual, ActualState::CreationRequested);
         assert_eq!(observe(&nothing(5), &new).actual, ActualState::Starting);
@@ -257,7 +262,10 @@ mod tests {
             ..Blocker::default()
         };
         let blockers = vec![blocker("Pod a", &[]), blocker("Volume b", &["x/y"]), blocker("c", &[]), blocker("d", &[])];
-        let mut report = Report { termination: Some(Termination { is_done: false, blockers }), ..Report::default() };
+        let mut report = WorkspaceReport {
+            termination: Some(Termination { is_done: false, blockers }),
+            ..WorkspaceReport::default()
+        };
         let observed = observe(&report, &ending);
         assert_eq!(observed.actual, ActualState::Terminating);
         assert_eq!(observed.reason.as_deref(), Some("still there: Pod a; Volume b (held by x/y); c; and 1 more"));
@@ -267,7 +275,7 @@ mod tests {
 
     #[test]
     fn agent_cannot_end_a_workspace_that_is_to_live_nor_claim_more_than_was_asked() {
-        let report = Report {
+        let report = WorkspaceReport {
             applied: u64::MAX,
             termination: Some(Termination { is_done: true, blockers: Vec::new() }),
             ..deployed(1, 1, 1, &[("Available", "True", "")])
@@ -284,7 +292,7 @@ mod tests {
             let life = life(DesiredState::ALL[desired], ActualState::ALL[actual]);
             let ends = |state| matches!(state, ActualState::Terminating | ActualState::Terminated);
             let termination = Some(Termination { is_done: done, blockers: Vec::new() });
-            let seen = observe(&Report { termination, ..deployed(wanted, there, there, &[]) }, &life);
+            let seen = observe(&WorkspaceReport { termination, ..deployed(wanted, there, there, &[]) }, &life);
             prop_assert!(life.desired == DesiredState::Terminated || !ends(seen.actual));
         }
     }

@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use gateway_store::{Variable, VariableKind};
 use gateway_types::{DesiredState, Lifecycle};
-use workspace_spec::frozen::{FrozenConfig, Object, Role};
+use workspace_spec::frozen::{FrozenConfig, FrozenObject, Role};
 
 /// Extent of a message about a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ fn is_sent(role: Role, cycle: Cycle, desired: DesiredState) -> bool {
     }
 }
 
-fn filled(object: &Object, desired: DesiredState, variables: &[Variable]) -> Value {
+fn filled(object: &FrozenObject, desired: DesiredState, variables: &[Variable]) -> Value {
     let mut value = object.value.clone();
     match object.role {
         Role::Deployment => {

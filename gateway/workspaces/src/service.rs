@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::addresses::Addresses;
-use super::changes::{Change, Changes, Listener};
+use super::changes::{ChangeNotice, Changes, Listener};
 use super::ci::CiTargets;
 use gateway_store::{Cluster, ConfigVersion, CreateError, Managed, NewManaged, Quotas, Store, Variable};
 use gateway_types::token::{Token, TokenKind};
@@ -245,7 +245,7 @@ impl Workspaces {
     }
 
     fn say(&self, managed: &Managed) {
-        self.changes.say(Change { workspace: managed.workspace.id, cluster: managed.cluster() });
+        self.changes.say(ChangeNotice { workspace: managed.workspace.id, cluster: managed.cluster() });
     }
 }
 

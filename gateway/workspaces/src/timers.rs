@@ -13,7 +13,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::changes::{Change, Changes, Heard, Listener};
+use crate::changes::{ChangeNews, ChangeNotice, Changes, Listener};
 use gateway_store::{ClusterId, ConfigVersion, Managed, Runs, Store, StoreError, WorkspaceId};
 use gateway_types::{ProviderName, TimeLimits, UnixSeconds};
 use work_queue::{Requeue, WorkQueue};
@@ -151,7 +151,7 @@ impl Timers {
             };
             if self.store.swap_lifecycle(workspace, life.revision, &next).await? {
                 info!(workspace = %managed.workspace.name, desired = %next.desired, "its time is up");
-                self.changes.say(Change { workspace, cluster: managed.cluster() });
+                self.changes.say(ChangeNotice { workspace, cluster: managed.cluster() });
             }
             // Read again: whichever writer changed it, it has another deadline now.
         }
@@ -191,8 +191,8 @@ impl Timers {
 /// Waits for the next changed workspace; `None` if changes were missed.
 async fn hear(listener: &mut Listener) -> Option<WorkspaceId> {
     match listener.next().await {
-        Heard::Change(change) => Some(change.workspace),
-        Heard::Missed => None,
+        ChangeNews::Change(change) => Some(change.workspace),
+        ChangeNews::Missed => None,
     }
 }
 

@@ -17,8 +17,8 @@ use tunnel_proto::id::ChannelId;
 use tunnel_proto::mux::{Mux, ReplicaBudget, SessionError, Settings, Side};
 use tunnel_proto::reason::Reason;
 
-use self::book::Book;
-use self::link::Kept;
+use self::book::ChannelBook;
+use self::link::Unacknowledged;
 use super::{OPERATION_BYTES, OPERATIONS_MAX, origin};
 
 /// Salt of the bytes that the peer sends.
@@ -61,7 +61,7 @@ struct World {
     settings: Settings,
     /// Accept channels as soon as they are opened.
     accepts_at_once: bool,
-    books: BTreeMap<ChannelId, Book>,
+    books: BTreeMap<ChannelId, ChannelBook>,
     last_opened: ChannelId,
     /// Numbered frames from the peer, and of these acknowledged by the session.
     sent: u64,
@@ -84,7 +84,7 @@ struct World {
     /// No link carries the session.
     detached: bool,
     /// What the session has to keep for the next link.
-    kept: Kept,
+    kept: Unacknowledged,
     /// What the opens cost that wait in the session.
     waiting: u64,
     /// The session is over; `Some` while it still has to tell the peer why.
@@ -132,7 +132,7 @@ impl World {
             drains_due: VecDeque::new(),
             drain: None,
             detached: false,
-            kept: Kept::default(),
+            kept: Unacknowledged::default(),
             waiting: 0,
             over: false,
             close_due: None,
@@ -226,7 +226,7 @@ impl World {
         (!held.is_empty()).then(|| held[usize::from(which) % held.len()])
     }
 
-    fn book(&mut self, channel: ChannelId) -> &mut Book {
+    fn book(&mut self, channel: ChannelId) -> &mut ChannelBook {
         self.books.get_mut(&channel).expect("a channel that was opened")
     }
 
@@ -241,7 +241,7 @@ impl World {
         self.backlog = 0;
         self.refusals_due = 0;
         self.drains_due.clear();
-        self.kept = Kept::default();
+        self.kept = Unacknowledged::default();
         self.waiting = 0;
         self.detached = false;
         self.over = true;

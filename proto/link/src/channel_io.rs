@@ -19,13 +19,13 @@ use crate::session::Session;
 #[derive(Debug)]
 pub struct ChannelIo {
     session: Session,
-    state: State,
+    state: ChannelIoState,
     /// Bytes taken from the machine and not yet by the reader.
     unread: Bytes,
 }
 
 #[derive(Debug)]
-enum State {
+enum ChannelIoState {
     Unopened {
         port: u16,
         accepted: Option<oneshot::Sender<Result<(), Reason>>>,
@@ -84,12 +84,12 @@ impl ChannelError {
 
 impl ChannelIo {
     pub(crate) fn unopened(session: Session, port: u16, accepted: oneshot::Sender<Result<(), Reason>>) -> Self {
-        let state = State::Unopened { port, accepted: Some(accepted), reader: None };
+        let state = ChannelIoState::Unopened { port, accepted: Some(accepted), reader: None };
         Self { session, state, unread: Bytes::new() }
     }
 
     pub(crate) fn open(session: Session, channel: ChannelId) -> Self {
-        Self { session, state: State::Open(channel), unread: Bytes::new() }
+        Self { session, state: ChannelIoState::Open(channel), unread: Bytes::new() }
     }
 
     pub(crate) fn session(&self) -> &Session {
@@ -98,7 +98,7 @@ impl ChannelIo {
 
     /// Ends the channel at once with a reason for the peer.
     pub fn reset(self, reason: Reason) {
-        if let State::Open(channel) = self.state {
+        if let ChannelIoState::Open(channel) = self.state {
             self.session.reset(channel, reason);
         }
     }
@@ -109,13 +109,13 @@ impl ChannelIo {
             return Poll::Ready(Ok(Some(std::mem::take(&mut self.unread))));
         }
         match &mut self.state {
-            State::Unopened { reader, .. } => {
+            ChannelIoState::Unopened { reader, .. } => {
                 *reader = Some(context.waker().clone());
                 Poll::Pending
             }
-            State::Unused => Poll::Ready(Ok(None)),
-            State::Failed(error) => Poll::Ready(Err(ChannelError::Open(*error).into())),
-            State::Open(channel) => self.session.poll_read(*channel, context).map(taken),
+            ChannelIoState::Unused => Poll::Ready(Ok(None)),
+            ChannelIoState::Failed(error) => Poll::Ready(Err(ChannelError::Open(*error).into())),
+            ChannelIoState::Open(channel) => self.session.poll_read(*channel, context).map(taken),
         }
     }
 
@@ -124,8 +124,13 @@ impl ChannelIo {
     /// come.
     pub fn poll_lent(&mut self, context: &Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
         match &self.state {
-            State::Open(channel) if self.unread.is_empty() => self.session.poll_lend(*channel, context).map(taken),
-            State::Open(_) | State::Unopened { .. } | State::Unused | State::Failed(_) => self.poll_bytes(context),
+            ChannelIoState::Open(channel) if self.unread.is_empty() => {
+                self.session.poll_lend(*channel, context).map(taken)
+            }
+            ChannelIoState::Open(_)
+            | ChannelIoState::Unopened { .. }
+            | ChannelIoState::Unused
+            | ChannelIoState::Failed(_) => self.poll_bytes(context),
         }
     }
 
@@ -141,10 +146,10 @@ impl ChannelIo {
     /// Waits until at least one byte can be written; returns the number that can.
     pub fn poll_room(&mut self, context: &Context<'_>) -> Poll<io::Result<usize>> {
         match &self.state {
-            State::Unopened { .. } => Poll::Ready(Ok(PAYLOAD_BYTES_ALONE)),
-            State::Unused => Poll::Ready(Err(ChannelError::Finished.into())),
-            State::Failed(error) => Poll::Ready(Err(ChannelError::Open(*error).into())),
-            State::Open(channel) => self.session.poll_room(*channel, context).map(written),
+            ChannelIoState::Unopened { .. } => Poll::Ready(Ok(PAYLOAD_BYTES_ALONE)),
+            ChannelIoState::Unused => Poll::Ready(Err(ChannelError::Finished.into())),
+            ChannelIoState::Failed(error) => Poll::Ready(Err(ChannelError::Open(*error).into())),
+            ChannelIoState::Open(channel) => self.session.poll_room(*channel, context).map(written),
         }
     }
 
@@ -152,9 +157,9 @@ impl ChannelIo {
     /// hear that its peer is gone.
     pub fn poll_reset(&mut self, context: &Context<'_>) -> Poll<ChannelError> {
         match &self.state {
-            State::Unopened { .. } | State::Unused => Poll::Pending,
-            State::Failed(error) => Poll::Ready(ChannelError::Open(*error)),
-            State::Open(channel) => self.session.poll_reset(*channel, context).map(ChannelError::Reset),
+            ChannelIoState::Unopened { .. } | ChannelIoState::Unused => Poll::Pending,
+            ChannelIoState::Failed(error) => Poll::Ready(ChannelError::Open(*error)),
+            ChannelIoState::Open(channel) => self.session.poll_reset(*channel, context).map(ChannelError::Reset),
         }
     }
 
@@ -163,10 +168,10 @@ impl ChannelIo {
     pub fn poll_write_bytes(&mut self, context: &Context<'_>, bytes: &mut Bytes) -> Poll<io::Result<usize>> {
         let offered = bytes.len();
         let channel = match &mut self.state {
-            State::Open(channel) => *channel,
-            State::Unused => return Poll::Ready(Err(ChannelError::Finished.into())),
-            State::Failed(error) => return Poll::Ready(Err(ChannelError::Open(*error).into())),
-            State::Unopened { port, accepted, reader } => {
+            ChannelIoState::Open(channel) => *channel,
+            ChannelIoState::Unused => return Poll::Ready(Err(ChannelError::Finished.into())),
+            ChannelIoState::Failed(error) => return Poll::Ready(Err(ChannelError::Open(*error).into())),
+            ChannelIoState::Unopened { port, accepted, reader } => {
                 let reader = reader.take();
                 let opened = match accepted.take() {
                     Some(accepted) => self.session.open_with(*port, bytes, accepted),
@@ -174,11 +179,11 @@ impl ChannelIo {
                 };
                 let result = match opened {
                     Ok(channel) => {
-                        self.state = State::Open(channel);
+                        self.state = ChannelIoState::Open(channel);
                         Ok(channel)
                     }
                     Err(error) => {
-                        self.state = State::Failed(error);
+                        self.state = ChannelIoState::Failed(error);
                         Err(ChannelError::Open(error))
                     }
                 };
@@ -202,20 +207,20 @@ impl ChannelIo {
 
     fn finish(&mut self) -> io::Result<()> {
         match &mut self.state {
-            State::Open(channel) => {
+            ChannelIoState::Open(channel) => {
                 self.session.finish(*channel);
                 Ok(())
             }
-            State::Unopened { reader, .. } => {
+            ChannelIoState::Unopened { reader, .. } => {
                 let reader = reader.take();
-                self.state = State::Unused;
+                self.state = ChannelIoState::Unused;
                 if let Some(reader) = reader {
                     reader.wake();
                 }
                 Ok(())
             }
-            State::Unused => Ok(()),
-            State::Failed(error) => Err(ChannelError::Open(*error).into()),
+            ChannelIoState::Unused => Ok(()),
+            ChannelIoState::Failed(error) => Err(ChannelError::Open(*error).into()),
         }
     }
 }
@@ -238,7 +243,7 @@ fn written(room: Room) -> io::Result<usize> {
 
 impl Drop for ChannelIo {
     fn drop(&mut self) {
-        if let State::Open(channel) = self.state {
+        if let ChannelIoState::Open(channel) = self.state {
             self.session.release(channel);
         }
     }
@@ -319,15 +324,15 @@ mod tests {
     const FAULT: ChannelError = ChannelError::Reset(Reason::AppReset);
 
     /// A stream that is broken for the same reason in both directions.
-    struct Broken;
+    struct BrokenStream;
 
-    impl AsyncRead for Broken {
+    impl AsyncRead for BrokenStream {
         fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
             Poll::Ready(Err(FAULT.into()))
         }
     }
 
-    impl AsyncWrite for Broken {
+    impl AsyncWrite for BrokenStream {
         fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
             Poll::Ready(Err(FAULT.into()))
         }
@@ -359,14 +364,14 @@ mod tests {
         let request = || http::Request::new(http_body_util::Empty::<Bytes>::new());
 
         let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(Broken)).await.expect("HTTP/1.1 says nothing yet");
+            hyper::client::conn::http1::handshake(TokioIo::new(BrokenStream)).await.expect("HTTP/1.1 says nothing yet");
         let (answer, connection) = tokio::join!(sender.send_request(request()), connection);
         let found = [answer.err(), connection.err()].map(|error| error.and_then(|error| ChannelError::find(&error)));
         assert!(found.contains(&Some(FAULT)), "{found:?}");
 
         let executor = hyper_util::rt::TokioExecutor::new();
         let handshake = hyper::client::conn::http2::handshake::<_, _, http_body_util::Empty<Bytes>>;
-        let found = match handshake(executor, TokioIo::new(Broken)).await {
+        let found = match handshake(executor, TokioIo::new(BrokenStream)).await {
             Err(error) => ChannelError::find(&error),
             Ok((mut sender, connection)) => {
                 let (answer, connection) = tokio::join!(sender.send_request(request()), connection);

@@ -17,9 +17,9 @@ pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 pub type Tune = fn(&TcpStream) -> io::Result<()>;
 
 /// A connected stream, with or without TLS.
-pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+pub trait DialedStream: AsyncRead + AsyncWrite + Unpin + Send {}
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> DialedStream for S {}
 
 /// Resolves and connects, trying every address of a name.
 ///

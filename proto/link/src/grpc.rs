@@ -17,7 +17,9 @@ pub use self::decode::{FrameReader, ReadError};
 pub use self::drive::drive;
 pub use self::encode::{Chunk, Outgoing};
 pub use self::received::{ReceiveError, Received, Via};
-pub use self::server::{Code, Refused, accept_response, is_grpc, is_tunnel_request, refuse_response, server_builder};
+pub use self::server::{
+    Code, RpcRefused, accept_response, is_grpc, is_tunnel_request, refuse_response, server_builder,
+};
 
 pub(crate) use self::client::{AGENT, bearer, refusal, request_body, welcomed};
 pub(crate) use self::encode::PREFIX_BYTES;

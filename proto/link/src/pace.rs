@@ -116,7 +116,7 @@ impl Pace {
 pub struct Paced<S> {
     stream: S,
     pace: Arc<Pace>,
-    rate: Rate,
+    rate: WriteRate,
     limit_queue: LimitQueue<S>,
     queue_bytes: usize,
     segment_bytes: Option<usize>,
@@ -132,7 +132,7 @@ impl<S> Paced<S> {
     pub fn new(stream: S, limit_queue: LimitQueue<S>) -> (Self, Arc<Pace>) {
         let pace = Arc::new(Pace::new(true));
         let segment_bytes = limit_queue(&stream, QUEUE_BYTES_MAX);
-        let (rate, queue_bytes) = (Rate::default(), QUEUE_BYTES_MAX);
+        let (rate, queue_bytes) = (WriteRate::default(), QUEUE_BYTES_MAX);
         (Self { stream, pace: pace.clone(), rate, limit_queue, queue_bytes, segment_bytes }, pace)
     }
 
@@ -183,7 +183,7 @@ fn now() -> Instant {
 
 /// Rate at which a stream takes bytes, as far as it has ever been full. Pure.
 #[derive(Debug, Default)]
-struct Rate {
+struct WriteRate {
     /// Bytes a second; `None` while nothing bounds it.
     estimate: Option<f64>,
     /// Time at which the stream was full, and the bytes that it has taken since.
@@ -192,7 +192,7 @@ struct Rate {
     easy: usize,
 }
 
-impl Rate {
+impl WriteRate {
     fn written(&mut self, bytes: usize) {
         self.easy += bytes;
         if let Some((_, taken)) = &mut self.window {
@@ -311,7 +311,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     /// Lets a stream of `rate` bytes a second be full, again and again, for a second.
-    fn saturated(rate: &mut Rate, bytes_per_second: usize, start: Instant) -> Instant {
+    fn saturated(rate: &mut WriteRate, bytes_per_second: usize, start: Instant) -> Instant {
         let mut now = start;
         for _ in 0..100 {
             rate.blocked(now);
@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn slow_link_gets_small_frames_and_a_fast_one_large_ones() {
         let start = now();
-        let mut rate = Rate::default();
+        let mut rate = WriteRate::default();
         assert_eq!(rate.bytes_in(FRAME_TIME), usize::MAX, "nothing is known");
         let later = saturated(&mut rate, 2_500_000, start);
         let frame = rate.bytes_in(FRAME_TIME);
@@ -353,7 +353,7 @@ mod tests {
     #[test]
     fn rest_is_not_slowness_and_an_easy_flush_undoes_the_estimate() {
         let start = now();
-        let mut rate = Rate::default();
+        let mut rate = WriteRate::default();
         rate.blocked(start);
         rate.written(100_000);
         rate.restart();

@@ -23,9 +23,9 @@ use tokio_socks::TargetAddr;
 use tokio_socks::tcp::Socks5Stream;
 
 pub use self::choose::{BadProxy, Proxy, choose};
-use self::choose::{Kind, Names};
-use crate::connect::{HANDSHAKE_TIMEOUT, Stream, Tune, tcp};
-use crate::switch::{Answer, ask};
+use self::choose::{NameLookup, ProxyKind};
+use crate::connect::{DialedStream, HANDSHAKE_TIMEOUT, Tune, tcp};
+use crate::switch::{SwitchAnswer, ask};
 
 /// Longest time for a proxy to reach the gateway.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
@@ -98,7 +98,7 @@ impl Proxy {
     /// Returns whether the proxy is spoken to over TLS.
     #[must_use]
     pub fn needs_tls(&self) -> bool {
-        matches!(self.kind, Kind::Http { tls: true, .. })
+        matches!(self.kind, ProxyKind::Http { tls: true, .. })
     }
 
     /// Connects to a gateway through it; `tune` sets the options of the socket towards the proxy.
@@ -113,19 +113,21 @@ impl Proxy {
         port: u16,
         tls: Option<&Arc<ClientConfig>>,
         tune: Tune,
-    ) -> Result<Box<dyn Stream>, ProxyError> {
+    ) -> Result<Box<dyn DialedStream>, ProxyError> {
         let stream = tcp(&self.host, self.port, tune).await.map_err(|error| {
             let is_late = error.kind() == io::ErrorKind::TimedOut;
             if is_late { ProxyError::TimedOut } else { ProxyError::Connect(error) }
         })?;
-        let stream: Box<dyn Stream> = match tls.filter(|_| self.needs_tls()) {
+        let stream: Box<dyn DialedStream> = match tls.filter(|_| self.needs_tls()) {
             None => Box::new(stream),
             Some(config) => Box::new(self.secure(stream, config).await?),
         };
         let led = async {
             match &self.kind {
-                Kind::Http { authorization, .. } => self.connect_http(stream, host, port, authorization.as_ref()).await,
-                Kind::Socks5 { names, credentials } => {
+                ProxyKind::Http { authorization, .. } => {
+                    self.connect_http(stream, host, port, authorization.as_ref()).await
+                }
+                ProxyKind::Socks5 { names, credentials } => {
                     self.connect_socks(stream, host, port, *names, credentials.as_ref()).await
                 }
             }
@@ -147,18 +149,18 @@ impl Proxy {
 
     async fn connect_http(
         &self,
-        stream: Box<dyn Stream>,
+        stream: Box<dyn DialedStream>,
         host: &str,
         port: u16,
         authorization: Option<&HeaderValue>,
-    ) -> Result<Box<dyn Stream>, ProxyError> {
+    ) -> Result<Box<dyn DialedStream>, ProxyError> {
         let target = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
         let request = connect_request(&target, authorization)
             .map_err(|error| ProxyError::Unreachable { target: target.clone(), answer: error.to_string() })?;
         let answer = ask(stream, request).await.map_err(|error| ProxyError::NotProxy("HTTP", error.into()))?;
         match answer {
-            Answer::Switched(_, stream) => Ok(Box::new(stream)),
-            Answer::Refused(answer) => {
+            SwitchAnswer::Switched(_, stream) => Ok(Box::new(stream)),
+            SwitchAnswer::Refused(answer) => {
                 Err(self.refused(answer.status, &answer.headers, target, authorization.is_some()))
             }
         }
@@ -181,16 +183,16 @@ impl Proxy {
 
     async fn connect_socks(
         &self,
-        stream: Box<dyn Stream>,
+        stream: Box<dyn DialedStream>,
         host: &str,
         port: u16,
-        names: Names,
+        names: NameLookup,
         credentials: Option<&(String, String)>,
-    ) -> Result<Box<dyn Stream>, ProxyError> {
+    ) -> Result<Box<dyn DialedStream>, ProxyError> {
         let target = match (host.parse::<IpAddr>(), names) {
             (Ok(address), _) => TargetAddr::Ip((address, port).into()),
-            (Err(_), Names::AtProxy) => TargetAddr::Domain(host.into(), port),
-            (Err(_), Names::Here) => TargetAddr::Ip(look_up(host, port).await?),
+            (Err(_), NameLookup::AtProxy) => TargetAddr::Domain(host.into(), port),
+            (Err(_), NameLookup::Here) => TargetAddr::Ip(look_up(host, port).await?),
         };
         let text = target.to_string();
         let connected = match credentials {

@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 
-pub use self::carrier::{Broken, Carrier, Copied, Goodbye};
-pub use self::local::{Local, Socket};
+pub use self::carrier::{Carrier, CarrierBroken, Copied, Goodbye};
+pub use self::local::{Local, RawSocket};
 
 /// The subprotocol that both ends name (`Sec-WebSocket-Protocol`).
 pub const PROTOCOL: &str = "tcp.gateway.v1";

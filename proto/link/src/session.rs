@@ -22,20 +22,20 @@ use tunnel_proto::mux::{Mux, OpenError, Read, Room, SessionError, Settings, Stat
 use tunnel_proto::reason::Reason;
 
 pub(crate) use self::link::Taken;
-pub use self::link::{Link, LinkEnd};
+pub use self::link::{LinkEnd, LinkHold};
 
 pub(crate) use self::state::register;
-use self::state::{State, Waiting, Wakes};
+use self::state::{ChannelWaiters, SessionState, Wakes};
 use crate::channel_io::ChannelIo;
 
 /// A cheap handle to one session. It ends with its link, or a grace after it; not when handles are dropped.
 #[derive(Clone)]
 pub struct Session {
-    shared: Arc<Shared>,
+    shared: Arc<SessionShared>,
 }
 
-struct Shared {
-    state: Mutex<State>,
+struct SessionShared {
+    state: Mutex<SessionState>,
     /// Whether the session waits for a link, for callers that ask often.
     detached: AtomicBool,
     ended: CancellationToken,
@@ -86,9 +86,9 @@ impl Session {
     /// Starts a session after its handshake.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        let state = State::new(Mux::new(settings, now()));
+        let state = SessionState::new(Mux::new(settings, now()));
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(SessionShared {
                 state: Mutex::new(state),
                 detached: AtomicBool::new(false),
                 ended: CancellationToken::new(),
@@ -125,7 +125,7 @@ impl Session {
         let mut accepted = Some(accepted);
         self.with(|state| {
             let channel = state.mux.open(now(), port, first)?;
-            state.channels.insert(channel, Waiting { accepted: accepted.take(), ..Waiting::default() });
+            state.channels.insert(channel, ChannelWaiters { accepted: accepted.take(), ..ChannelWaiters::default() });
             Ok(channel)
         })
     }
@@ -296,7 +296,7 @@ impl Session {
     }
 
     /// Runs one call under the lock, then wakes the tasks that it concerns.
-    fn with<R>(&self, call: impl FnOnce(&mut State) -> R) -> R {
+    fn with<R>(&self, call: impl FnOnce(&mut SessionState) -> R) -> R {
         let mut wakes = Wakes::default();
         let result = {
             let mut state = self.shared.state.lock();

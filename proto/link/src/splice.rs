@@ -76,8 +76,8 @@ where
     };
     match result {
         Ok(()) => Ok(splice.copied),
-        Err(Side::Channel(error)) => Err(error),
-        Err(Side::Socket(error)) => {
+        Err(SpliceSide::Channel(error)) => Err(error),
+        Err(SpliceSide::Socket(error)) => {
             splice.channel.reset(Reason::AppReset);
             Err(error)
         }
@@ -138,13 +138,13 @@ enum InwardState {
 }
 
 /// Side of an error.
-enum Side {
+enum SpliceSide {
     Channel(io::Error),
     Socket(io::Error),
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Splice<S> {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Side>> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), SpliceSide>> {
         let inward = self.poll_inward(context)?;
         let outward = self.poll_outward(context)?;
         if inward.is_ready() && outward.is_ready() {
@@ -154,7 +154,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Splice<S> {
         if !self.waits_for_channel()
             && let Poll::Ready(error) = self.channel.poll_reset(context)
         {
-            return Poll::Ready(Err(Side::Channel(error.into())));
+            return Poll::Ready(Err(SpliceSide::Channel(error.into())));
         }
         Poll::Pending
     }
@@ -168,7 +168,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Splice<S> {
         }
     }
 
-    fn poll_inward(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Side>> {
+    fn poll_inward(&mut self, context: &mut Context<'_>) -> Poll<Result<(), SpliceSide>> {
         loop {
             match self.inward.state {
                 InwardState::Over => return Poll::Ready(Ok(())),
@@ -177,12 +177,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Splice<S> {
                     drop(ready!(Pin::new(&mut self.socket).poll_shutdown(context)));
                     self.inward.state = InwardState::Over;
                 }
-                InwardState::Discarding => match ready!(self.channel.poll_bytes(context)).map_err(Side::Channel)? {
-                    Some(bytes) => drop(bytes),
-                    None => self.inward.state = InwardState::Over,
-                },
+                InwardState::Discarding => {
+                    match ready!(self.channel.poll_bytes(context)).map_err(SpliceSide::Channel)? {
+                        Some(bytes) => drop(bytes),
+                        None => self.inward.state = InwardState::Over,
+                    }
+                }
                 InwardState::Open if self.inward.pending.is_empty() => {
-                    match self.channel.poll_lent(context).map_err(Side::Channel)? {
+                    match self.channel.poll_lent(context).map_err(SpliceSide::Channel)? {
                         Poll::Ready(Some(bytes)) => self.inward.pending = bytes,
                         Poll::Ready(None) => self.inward.state = InwardState::ShuttingDown,
                         Poll::Pending => {
@@ -218,31 +220,31 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Splice<S> {
         }
     }
 
-    fn poll_outward(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Side>> {
+    fn poll_outward(&mut self, context: &mut Context<'_>) -> Poll<Result<(), SpliceSide>> {
         loop {
             match &mut self.outward.state {
                 OutwardState::Over => return Poll::Ready(Ok(())),
                 OutwardState::Broken { error, until } => {
                     ready!(until.as_mut().poll(context));
                     let error = error.take().unwrap_or_else(|| io::ErrorKind::ConnectionReset.into());
-                    return Poll::Ready(Err(Side::Socket(error)));
+                    return Poll::Ready(Err(SpliceSide::Socket(error)));
                 }
                 OutwardState::ShuttingDown => {
-                    ready!(Pin::new(&mut self.channel).poll_shutdown(context)).map_err(Side::Channel)?;
+                    ready!(Pin::new(&mut self.channel).poll_shutdown(context)).map_err(SpliceSide::Channel)?;
                     self.outward.state = OutwardState::Over;
                 }
                 OutwardState::Open if !self.outward.pending.is_empty() => {
                     let written = ready!(self.channel.poll_write_bytes(context, &mut self.outward.pending))
-                        .map_err(Side::Channel)?;
+                        .map_err(SpliceSide::Channel)?;
                     self.copied.outward += written as u64;
                 }
                 OutwardState::Open => {
                     // Room first, then the read: read bytes can be handed on and do not have to be held here.
-                    let room = ready!(self.channel.poll_room(context)).map_err(Side::Channel)?;
+                    let room = ready!(self.channel.poll_room(context)).map_err(SpliceSide::Channel)?;
                     match ready!(self.poll_read_socket(context, room)) {
                         Ok(0) => self.outward.state = OutwardState::ShuttingDown,
                         Ok(_) => {}
-                        Err(error) if self.copied.outward == 0 => return Poll::Ready(Err(Side::Socket(error))),
+                        Err(error) if self.copied.outward == 0 => return Poll::Ready(Err(SpliceSide::Socket(error))),
                         Err(error) => {
                             let until = Box::pin(tokio::time::sleep(LAST_WORDS));
                             self.outward.state = OutwardState::Broken { error: Some(error), until };

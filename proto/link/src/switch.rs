@@ -16,7 +16,7 @@ const HEAD_BYTES: usize = 16 * 1024;
 
 /// Result of the request.
 #[derive(Debug)]
-pub enum Answer {
+pub enum SwitchAnswer {
     /// The connection switched. Bytes right behind the answer are read from the stream first.
     Switched(response::Parts, TokioIo<Upgraded>),
     /// The connection did not switch, and is closed.
@@ -29,7 +29,7 @@ pub enum Answer {
 /// When the other side does not speak HTTP/1.1, or closes without an answer.
 ///
 /// Cancel safety: dropping it closes the connection.
-pub async fn ask<S>(stream: S, request: Request<Empty<Bytes>>) -> Result<Answer, hyper::Error>
+pub async fn ask<S>(stream: S, request: Request<Empty<Bytes>>) -> Result<SwitchAnswer, hyper::Error>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -51,12 +51,12 @@ where
     drop(sender);
     let status = response.status();
     if status != StatusCode::SWITCHING_PROTOCOLS && !(connects && status.is_success()) {
-        return Ok(Answer::Refused(response.into_parts().0));
+        return Ok(SwitchAnswer::Refused(response.into_parts().0));
     }
     let (parts, body) = response.into_parts();
     let switched = hyper::upgrade::on(response::Response::from_parts(parts.clone(), body));
     if !ended {
         connection.await?;
     }
-    Ok(Answer::Switched(parts, TokioIo::new(switched.await?)))
+    Ok(SwitchAnswer::Switched(parts, TokioIo::new(switched.await?)))
 }

@@ -15,9 +15,9 @@ use std::time::Duration;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tunnel_proto::limit::FRAME_BYTES_MAX;
 
-pub use self::carry::{CarryError, Messages};
+pub use self::carry::{CarryError, MessageBody};
 pub use self::client::dial;
-pub use self::server::{Answer, Handshake, NoHandshake, refuse_response, serve, switch_response};
+pub use self::server::{Handshake, HelloAnswer, NoHandshake, refuse_response, serve, switch_response};
 
 use crate::grpc::PREFIX_BYTES;
 

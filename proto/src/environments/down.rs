@@ -28,14 +28,14 @@ pub struct Scope {
     /// Name of its inventory, which begins with [`INVENTORY_PREFIX`]: the mark on its objects.
     pub inventory: String,
     /// Identity that reads and writes its objects (Kubernetes, "User impersonation"); `None`: the agent itself.
-    pub identity: Option<Identity>,
+    pub identity: Option<CallIdentity>,
     /// Namespaces that others share: they are neither made nor deleted, as Kubernetes' own are not.
     pub kept_namespaces: Vec<String>,
 }
 
 /// User that the agent acts for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct CallIdentity {
     /// User name.
     pub user: String,
     /// Groups.
@@ -136,7 +136,7 @@ impl Scope {
             cluster: self.cluster.clone(),
             environment: self.environment.clone(),
             inventory: self.inventory.clone(),
-            identity: self.identity.as_ref().map(Identity::to_wire),
+            identity: self.identity.as_ref().map(CallIdentity::to_wire),
             kept_namespaces: self.kept_namespaces.clone(),
         }
     }
@@ -150,13 +150,13 @@ impl Scope {
             cluster: name(scope.cluster, "cluster")?,
             environment: name(scope.environment, "environment")?,
             inventory: name(scope.inventory, "inventory")?,
-            identity: scope.identity.map(Identity::from_wire).transpose()?,
+            identity: scope.identity.map(CallIdentity::from_wire).transpose()?,
             kept_namespaces: kept(scope.kept_namespaces)?,
         })
     }
 }
 
-impl Identity {
+impl CallIdentity {
     fn to_wire(&self) -> wire::Identity {
         let extra =
             |(key, values): &(String, Vec<String>)| wire::IdentityExtra { key: key.clone(), values: values.clone() };

@@ -15,7 +15,7 @@ fn object(name: &str) -> ObjectRef {
 }
 
 fn scope() -> Scope {
-    let identity = Identity {
+    let identity = CallIdentity {
         user: "gitlab:ci_job:7".into(),
         groups: vec!["gitlab:ci_job".into(), "gitlab:project:3".into()],
         extra: vec![("agent.gitlab.com/username".into(), vec!["jo".into()])],
@@ -42,8 +42,16 @@ fn calls() -> Vec<Call> {
     ]
 }
 
-fn answers() -> Vec<Answer> {
-    let steps = [Step::Applied, Step::Unchanged, Step::Deleting, Step::Gone, Step::Kept, Step::Failed, Step::Waiting];
+fn answers() -> Vec<CallAnswer> {
+    let steps = [
+        ObjectStep::Applied,
+        ObjectStep::Unchanged,
+        ObjectStep::Deleting,
+        ObjectStep::Gone,
+        ObjectStep::Kept,
+        ObjectStep::Failed,
+        ObjectStep::Waiting,
+    ];
     let codes = [
         ObjectErrorCode::NotOwned,
         ObjectErrorCode::Forbidden,
@@ -61,8 +69,8 @@ fn answers() -> Vec<Answer> {
     let left =
         Blocker { object: "Namespace n".into(), finalizers: vec!["x/y".into()], since: 12, message: "held".into() };
     let done = Done { objects: vec![object("a"), object("b")], errors, left: vec![left] };
-    let progress = |step| Answer::Progress(Progress { object: object("a"), step, message: "so".into() });
-    steps.map(progress).into_iter().chain([Answer::Done(done), Answer::Done(Done::default())]).collect()
+    let progress = |step| CallAnswer::Progress(CallProgress { object: object("a"), step, message: "so".into() });
+    steps.map(progress).into_iter().chain([CallAnswer::Done(done), CallAnswer::Done(Done::default())]).collect()
 }
 
 fn read<M: Message>(bytes: &[u8], sizes: &[usize]) -> Result<Vec<M>, MessageError> {
@@ -88,13 +96,13 @@ proptest! {
         let down: Vec<u8> = calls().iter().flat_map(|call| call.encode().to_vec()).collect();
         prop_assert_eq!(read::<Call>(&down, &sizes), Ok(calls()));
         let up: Vec<u8> = answers().iter().flat_map(|answer| answer.encode().to_vec()).collect();
-        prop_assert_eq!(read::<Answer>(&up, &sizes), Ok(answers()));
+        prop_assert_eq!(read::<CallAnswer>(&up, &sizes), Ok(answers()));
     }
 
     #[test]
     fn any_bytes_are_a_call_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
         drop(read::<Call>(&bytes, &[7]));
-        drop(read::<Answer>(&bytes, &[7]));
+        drop(read::<CallAnswer>(&bytes, &[7]));
     }
 
     #[test]
@@ -152,13 +160,13 @@ fn calls_that_no_gateway_makes_are_refused_by_field() {
 fn identities_that_could_not_stand_in_a_header_are_refused() {
     let identity = || scope().identity.expect("an identity");
     let bad = [
-        Identity { user: String::new(), ..identity() },
-        Identity { user: "gitlab:ci_job:7\r\nImpersonate-Group: system:masters".into(), ..identity() },
-        Identity { groups: vec![" gitlab:ci_job".into()], ..identity() },
-        Identity { groups: vec!["g".into(); IDENTITY_ENTRIES_MAX + 1], ..identity() },
-        Identity { extra: vec![(String::new(), Vec::new())], ..identity() },
-        Identity { extra: vec![("k".into(), vec!["v".repeat(IDENTITY_TEXT_BYTES_MAX + 1)])], ..identity() },
-        Identity { extra: vec![("k".into(), Vec::new()); IDENTITY_ENTRIES_MAX + 1], ..identity() },
+        CallIdentity { user: String::new(), ..identity() },
+        CallIdentity { user: "gitlab:ci_job:7\r\nImpersonate-Group: system:masters".into(), ..identity() },
+        CallIdentity { groups: vec![" gitlab:ci_job".into()], ..identity() },
+        CallIdentity { groups: vec!["g".into(); IDENTITY_ENTRIES_MAX + 1], ..identity() },
+        CallIdentity { extra: vec![(String::new(), Vec::new())], ..identity() },
+        CallIdentity { extra: vec![("k".into(), vec!["v".repeat(IDENTITY_TEXT_BYTES_MAX + 1)])], ..identity() },
+        CallIdentity { extra: vec![("k".into(), Vec::new()); IDENTITY_ENTRIES_MAX + 1], ..identity() },
     ];
     for identity in bad {
         refused(
@@ -179,9 +187,9 @@ fn answers_of_newer_agents_are_read_and_decide_nothing() {
         body(crate::wire::environment_answer::Body::Progress(progress)),
         body(crate::wire::environment_answer::Body::Done(done)),
     ];
-    let answers = read::<Answer>(&bytes.concat(), &[1000]).expect("good");
-    let [Answer::Progress(progress), Answer::Done(done)] = answers.as_slice() else { panic!("two answers") };
-    assert_eq!(progress.step, Step::Waiting);
+    let answers = read::<CallAnswer>(&bytes.concat(), &[1000]).expect("good");
+    let [CallAnswer::Progress(progress), CallAnswer::Done(done)] = answers.as_slice() else { panic!("two answers") };
+    assert_eq!(progress.step, ObjectStep::Waiting);
     assert_eq!((done.errors[0].code, done.errors[0].message.as_str()), (ObjectErrorCode::Invalid, "new thing"));
 }
 
@@ -192,7 +200,7 @@ fn longest_answer_fits_into_a_message() {
     let error = ObjectError { object: Some(long.clone()), code: ObjectErrorCode::Invalid, message: text.clone() };
     let left = Blocker { object: text.clone(), finalizers: vec![text.clone(); 40], since: i64::MAX, message: text };
     let done = Done { objects: vec![long; TRACKED_MAX], errors: vec![error; ERRORS_MAX + 9], left: vec![left; 40] };
-    let answers = read::<Answer>(&Answer::Done(done).encode(), &[100_000]).expect("it fits");
-    let [Answer::Done(done)] = answers.as_slice() else { panic!("one answer") };
+    let answers = read::<CallAnswer>(&CallAnswer::Done(done).encode(), &[100_000]).expect("it fits");
+    let [CallAnswer::Done(done)] = answers.as_slice() else { panic!("one answer") };
     assert_eq!((done.objects.len(), done.errors.len(), done.left.len()), (TRACKED_MAX, ERRORS_MAX, ENTRIES_MAX));
 }

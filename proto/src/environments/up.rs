@@ -8,27 +8,27 @@ use crate::wire;
 
 /// Answer of the agent to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum CallAnswer {
     /// A step of one object. Some of these may be left out if they are not read in time.
-    Progress(Progress),
+    Progress(CallProgress),
     /// The last answer.
     Done(Done),
 }
 
 /// A step of one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub struct CallProgress {
     /// The object.
     pub object: ObjectRef,
     /// The step.
-    pub step: Step,
+    pub step: ObjectStep,
     /// For people; may be empty.
     pub message: String,
 }
 
 /// Step of an object in a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ObjectStep {
     /// It was written.
     Applied,
     /// It was already as it is to be.
@@ -92,7 +92,7 @@ pub enum ObjectErrorCode {
     Superseded,
 }
 
-impl Answer {
+impl CallAnswer {
     /// Encodes it with its length in front. Texts are cut to their bounds, and lists to their longest length.
     #[must_use]
     pub fn encode(&self) -> Bytes {
@@ -113,14 +113,14 @@ impl Answer {
     }
 }
 
-impl Message for Answer {
+impl Message for CallAnswer {
     fn decode(bytes: Bytes) -> Result<Self, MessageError> {
         use wire::environment_answer::Body;
         let answer: wire::EnvironmentAnswer = prost::Message::decode(bytes).map_err(|_| MessageError::Malformed)?;
         Ok(match answer.body.ok_or(MessageError::UnknownBody)? {
-            Body::Progress(progress) => Self::Progress(Progress {
+            Body::Progress(progress) => Self::Progress(CallProgress {
                 object: ObjectRef::from_wire(progress.object.ok_or(MessageError::Field { field: "object" })?)?,
-                step: Step::from_wire(progress.step),
+                step: ObjectStep::from_wire(progress.step),
                 message: plain(&progress.message),
             }),
             Body::Done(done) => {
@@ -138,7 +138,7 @@ impl Message for Answer {
     }
 }
 
-impl Step {
+impl ObjectStep {
     fn to_wire(self) -> wire::EnvironmentStep {
         match self {
             Self::Applied => wire::EnvironmentStep::Applied,

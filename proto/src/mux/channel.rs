@@ -17,7 +17,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::budget::Budget;
 use super::credit::{RecvCredit, SendCredit};
-use super::schedule::Place;
+use super::schedule::QueueMembership;
 use crate::limit::INTERACTIVE_BYTES_MAX;
 use crate::reason::Reason;
 
@@ -32,14 +32,14 @@ const PIECE_BYTES_JOINED: usize = 4096;
 #[derive(Debug)]
 pub(super) enum Channel {
     /// At least one half is open, or bytes wait to be sent or read.
-    Live(Box<Live>),
+    Live(Box<OpenChannel>),
     /// It ended at once; the application has not released its handle yet.
     Reset(Reason),
 }
 
 /// A channel that is not reset.
 #[derive(Debug)]
-pub(super) struct Live {
+pub(super) struct OpenChannel {
     pub(super) send: SendHalf,
     pub(super) recv: RecvHalf,
     /// The port answered, or this is the side that answers.
@@ -57,7 +57,7 @@ pub(super) struct SendHalf {
     /// Whether the queue held more than a keystroke since it was last empty: the rest of it is bulk too.
     pub(super) bulk: bool,
     pub(super) state: SendState,
-    pub(super) place: Place,
+    pub(super) place: QueueMembership,
     /// The application was told to wait for room.
     pub(super) blocked: bool,
 }
@@ -80,7 +80,7 @@ pub(super) struct RecvHalf {
     pub(super) lent: u32,
 }
 
-impl Live {
+impl OpenChannel {
     pub(super) fn new(send_credit: u32, window: u32, window_max: u32, now: Instant) -> Self {
         Self {
             send: SendHalf {
@@ -89,7 +89,7 @@ impl Live {
                 queued: 0,
                 bulk: false,
                 state: SendState::Open,
-                place: Place::Idle,
+                place: QueueMembership::Idle,
                 blocked: false,
             },
             recv: RecvHalf {

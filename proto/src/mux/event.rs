@@ -7,7 +7,7 @@ use crate::reason::Reason;
 /// Change that a waiting application wants to know. Events about a channel are hints to look again: the state itself is
 /// asked from the machine.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Event {
+pub enum MuxEvent {
     /// The peer opened a channel. The `payload` of [`Open`] is already readable on the channel and empty here.
     Opened(Open),
     /// The other end of a channel is connected.

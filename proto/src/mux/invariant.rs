@@ -1,7 +1,7 @@
 //! Invariants between any two calls. Tests, fuzz targets and the simulation check them after every step.
 
 use super::channel::{Channel, SendState};
-use super::schedule::Place;
+use super::schedule::QueueMembership;
 use super::{Mux, State};
 use crate::id::ChannelId;
 
@@ -35,14 +35,14 @@ impl Mux {
             if waiting != live.send.queued {
                 return Some("bytes queued and bytes counted differ");
             }
-            if live.send.ready() > 0 && live.send.place == Place::Idle {
+            if live.send.ready() > 0 && live.send.place == QueueMembership::Idle {
                 return Some("a channel that can send does not wait for its turn");
             }
             if live.send.state == SendState::Finished && waiting > 0 {
                 return Some("a finished half still has bytes");
             }
             windows += u64::from(live.recv.credit.window());
-            scheduled += usize::from(live.send.place != Place::Idle);
+            scheduled += usize::from(live.send.place != QueueMembership::Idle);
             queued += waiting;
         }
         if windows + self.orphaned + self.replay.held() != self.budget.reserved() {

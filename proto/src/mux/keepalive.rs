@@ -9,7 +9,7 @@ use crate::limit::PING_INTERVAL_BUSY;
 pub(super) struct Keepalive {
     interval: Duration,
     timeout: Duration,
-    state: State,
+    state: KeepaliveState,
     /// Whether bytes flowed since the last ping, so that the round trip is worth measuring sooner.
     busy: bool,
     token: u64,
@@ -20,7 +20,7 @@ pub(super) struct Keepalive {
 }
 
 #[derive(Debug)]
-enum State {
+enum KeepaliveState {
     /// A ping goes out at this time.
     Quiet { since: Instant },
     /// A ping is to be sent; a link that does not even take it is as dead as one that does not answer.
@@ -39,7 +39,7 @@ impl Keepalive {
         Self {
             interval,
             timeout,
-            state: State::Due { since: now },
+            state: KeepaliveState::Due { since: now },
             busy: false,
             token: 0,
             last_heard: now,
@@ -60,8 +60,8 @@ impl Keepalive {
 
     /// Pings the peer now, because its answer carries an acknowledgement that is waited for. One ping at a time.
     pub(super) fn probe(&mut self, now: Instant) {
-        if let State::Quiet { .. } = self.state {
-            self.state = State::Due { since: now };
+        if let KeepaliveState::Quiet { .. } = self.state {
+            self.state = KeepaliveState::Due { since: now };
         }
     }
 
@@ -79,19 +79,21 @@ impl Keepalive {
     }
 
     pub(super) fn handle_pong(&mut self, now: Instant, token: u64) {
-        if let State::Asked { at } = self.state
+        if let KeepaliveState::Asked { at } = self.state
             && token == self.token
         {
             self.round_trips = [Some(now.saturating_duration_since(at)), self.round_trips.first().copied().flatten()];
-            self.state = State::Quiet { since: now };
+            self.state = KeepaliveState::Quiet { since: now };
         }
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant) -> Result<(), TimedOut> {
         match self.state {
-            State::Quiet { .. } if self.deadline() <= now => self.state = State::Due { since: now },
-            State::Asked { .. } | State::Due { .. } if self.deadline() <= now => return Err(TimedOut),
-            State::Quiet { .. } | State::Asked { .. } | State::Due { .. } => {}
+            KeepaliveState::Quiet { .. } if self.deadline() <= now => self.state = KeepaliveState::Due { since: now },
+            KeepaliveState::Asked { .. } | KeepaliveState::Due { .. } if self.deadline() <= now => {
+                return Err(TimedOut);
+            }
+            KeepaliveState::Quiet { .. } | KeepaliveState::Asked { .. } | KeepaliveState::Due { .. } => {}
         }
         Ok(())
     }
@@ -99,16 +101,18 @@ impl Keepalive {
     /// Returns the time of the next [`Keepalive::handle_timeout`].
     pub(super) fn deadline(&self) -> Instant {
         match self.state {
-            State::Quiet { since } => {
+            KeepaliveState::Quiet { since } => {
                 since + if self.busy { self.interval.min(PING_INTERVAL_BUSY) } else { self.interval }
             }
             // Anything heard proves life, even if the pong is stuck behind bulk.
-            State::Asked { at: since } | State::Due { since } => since.max(self.last_heard) + self.timeout,
+            KeepaliveState::Asked { at: since } | KeepaliveState::Due { since } => {
+                since.max(self.last_heard) + self.timeout
+            }
         }
     }
 
     pub(super) fn wants_transmit(&self) -> bool {
-        self.pong_due.is_some() || matches!(self.state, State::Due { .. })
+        self.pong_due.is_some() || matches!(self.state, KeepaliveState::Due { .. })
     }
 
     pub(super) fn poll_pong(&mut self) -> Option<u64> {
@@ -117,13 +121,13 @@ impl Keepalive {
 
     pub(super) fn poll_ping(&mut self, now: Instant) -> Option<u64> {
         match self.state {
-            State::Due { .. } => {
+            KeepaliveState::Due { .. } => {
                 self.token = self.token.wrapping_add(1);
-                self.state = State::Asked { at: now };
+                self.state = KeepaliveState::Asked { at: now };
                 self.busy = false;
                 Some(self.token)
             }
-            State::Quiet { .. } | State::Asked { .. } => None,
+            KeepaliveState::Quiet { .. } | KeepaliveState::Asked { .. } => None,
         }
     }
 }

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 
 use self::wire::{Sums, on_wire, pattern};
-use super::{Event, Mux, Read, ReplicaBudget, Room, Settings, Side};
+use super::{Mux, MuxEvent, Read, ReplicaBudget, Room, Settings, Side};
 use crate::frame::Frame;
 use crate::id::ChannelId;
 use crate::reason::Reason;
@@ -288,7 +288,7 @@ impl World {
     fn events(&mut self, side: usize) {
         while let Some(event) = self.sides[side].poll_event() {
             match event {
-                Event::Opened(open) => {
+                MuxEvent::Opened(open) => {
                     assert_eq!(side, AGENT, "only agents accept");
                     let half = &mut self.channels.get_mut(&open.channel).expect("opened by the gateway")[AGENT];
                     half.held = true;
@@ -298,7 +298,7 @@ impl World {
                         self.sides[AGENT].accept(open.channel);
                     }
                 }
-                Event::Reset(channel, reason) => {
+                MuxEvent::Reset(channel, reason) => {
                     assert_ne!(reason, Reason::Protocol, "an honest peer was blamed");
                     let halves = self.channels.get_mut(&channel).expect("known");
                     if reason == Reason::Overloaded {
@@ -306,17 +306,17 @@ impl World {
                     }
                     assert!(halves[side].reset, "a reset that nobody made");
                 }
-                Event::Accepted(channel) => {
+                MuxEvent::Accepted(channel) => {
                     assert!(self.channels[&channel][AGENT].accepted, "an accept that nobody made");
                     self.channels.get_mut(&channel).expect("known")[GATEWAY].accepted = true;
                 }
-                Event::Readable(channel) => {
+                MuxEvent::Readable(channel) => {
                     self.channels.get_mut(&channel).expect("known")[side].waits_to_read = false;
                 }
-                Event::Writable(channel) => {
+                MuxEvent::Writable(channel) => {
                     self.channels.get_mut(&channel).expect("known")[side].waits_to_write = false;
                 }
-                Event::Draining { .. } => panic!("nobody drains here"),
+                MuxEvent::Draining { .. } => panic!("nobody drains here"),
             }
         }
     }

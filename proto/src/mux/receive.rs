@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use super::channel::{Channel, Live};
-use super::{Event, Mux, SessionError, Side, State};
+use super::channel::{Channel, OpenChannel};
+use super::{Mux, MuxEvent, SessionError, Side, State};
 use crate::frame::{Body, Frame, Grant, Open};
 use crate::id::ChannelId;
 use crate::limit::CONTROL_QUEUED_MAX;
@@ -48,7 +48,7 @@ impl Mux {
                     let bytes = payload.len() as u64;
                     if bytes > 0 {
                         live.recv.store(payload);
-                        self.events.push_back(Event::Readable(channel));
+                        self.events.push_back(MuxEvent::Readable(channel));
                     }
                     self.stats.bytes_received = self.stats.bytes_received.saturating_add(bytes);
                     self.numbering.payload_received(bytes);
@@ -63,14 +63,14 @@ impl Mux {
                         return Ok(());
                     }
                     live.recv.finished = true;
-                    self.events.push_back(Event::Readable(channel));
+                    self.events.push_back(MuxEvent::Readable(channel));
                     self.collect(channel);
                 }
                 Ok(())
             }
             Body::Reset { channel, reason } => {
                 if self.live(channel)?.is_some() && self.discard(channel, reason) {
-                    self.events.push_back(Event::Reset(channel, reason));
+                    self.events.push_back(MuxEvent::Reset(channel, reason));
                 }
                 Ok(())
             }
@@ -88,7 +88,7 @@ impl Mux {
                 Side::Agent => {
                     let asked = Some((deadline_ms, redial_after_ms));
                     if std::mem::replace(&mut self.drain_heard, asked) != asked {
-                        self.events.push_back(Event::Draining { deadline_ms, redial_after_ms });
+                        self.events.push_back(MuxEvent::Draining { deadline_ms, redial_after_ms });
                     }
                     Ok(())
                 }
@@ -114,7 +114,7 @@ impl Mux {
             self.control.push_back(Body::Reset { channel, reason: Reason::Overloaded });
             return Ok(());
         }
-        let mut live = Live::new(credit_bytes, window, self.settings.window_max, now);
+        let mut live = OpenChannel::new(credit_bytes, window, self.settings.window_max, now);
         if live.recv.credit.receive(payload.len()).is_err() {
             self.orphaned += live.settle(&mut self.budget);
             self.control.push_back(Body::Reset { channel, reason: Reason::Protocol });
@@ -126,7 +126,7 @@ impl Mux {
             live.recv.queue.push_back(payload);
         }
         self.channels.insert(channel, Channel::Live(Box::new(live)));
-        self.events.push_back(Event::Opened(Open { channel, port, credit_bytes, payload: bytes::Bytes::new() }));
+        self.events.push_back(MuxEvent::Opened(Open { channel, port, credit_bytes, payload: bytes::Bytes::new() }));
         Ok(())
     }
 
@@ -140,7 +140,7 @@ impl Mux {
             return Ok(());
         }
         live.accepted = true;
-        self.events.push_back(Event::Accepted(channel));
+        self.events.push_back(MuxEvent::Accepted(channel));
         if credit_bytes > 0 { self.handle_grant(Grant { channel, bytes: credit_bytes }) } else { Ok(()) }
     }
 
@@ -152,7 +152,7 @@ impl Mux {
             return Ok(());
         }
         if std::mem::take(&mut live.send.blocked) {
-            self.events.push_back(Event::Writable(channel));
+            self.events.push_back(MuxEvent::Writable(channel));
         }
         self.requeue(channel);
         Ok(())
@@ -160,7 +160,7 @@ impl Mux {
 
     /// Returns the channel if it lives. Frames for one that is gone are late, not wrong; for one that never existed,
     /// they are wrong.
-    fn live(&mut self, channel: ChannelId) -> Result<Option<&mut Live>, SessionError> {
+    fn live(&mut self, channel: ChannelId) -> Result<Option<&mut OpenChannel>, SessionError> {
         if channel > self.last_opened {
             return Err(SessionError::ChannelUnknown { channel });
         }
@@ -174,7 +174,7 @@ impl Mux {
     fn break_channel(&mut self, channel: ChannelId) {
         self.control.push_back(Body::Reset { channel, reason: Reason::Protocol });
         if self.discard(channel, Reason::Protocol) {
-            self.events.push_back(Event::Reset(channel, Reason::Protocol));
+            self.events.push_back(MuxEvent::Reset(channel, Reason::Protocol));
         }
     }
 }

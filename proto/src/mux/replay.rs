@@ -34,7 +34,7 @@ pub(super) struct Replay {
 
 /// Kind of a frame, for the bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum FrameKind {
     /// Payload of a channel.
     Data,
     /// Frames that open, accept, grant and end.
@@ -69,7 +69,7 @@ impl Replay {
         let cost = (first + REPLAY_FRAME_BYTES) as u64;
         let sum = self.charged() + cost;
         while self.held < sum && sum > REPLAY_BYTES_FREE as u64 {
-            if !self.step(Kind::Control, budget) {
+            if !self.step(FrameKind::Control, budget) {
                 self.settle(budget);
                 return false;
             }
@@ -123,27 +123,27 @@ impl Replay {
     }
 
     /// Returns whether one more frame may be sent, and reserves what it may cost.
-    pub(super) fn has_room(&mut self, kind: Kind, budget: &mut Budget) -> bool {
+    pub(super) fn has_room(&mut self, kind: FrameKind, budget: &mut Budget) -> bool {
         self.needs_no_step(kind) || self.step(kind, budget)
     }
 
     /// Returns whether [`Replay::has_room`] would say yes, without reserving anything.
-    pub(super) fn could_have_room(&self, kind: Kind, budget: &Budget) -> bool {
+    pub(super) fn could_have_room(&self, kind: FrameKind, budget: &Budget) -> bool {
         self.needs_no_step(kind) || (self.bound.free() >= self.step_above(kind) && budget.fits(REPLAY_STEP_BYTES))
     }
 
     /// Returns whether one more frame fits into what is held already, or into what is free. Something is always free
     /// once the peer has acknowledged all sent frames, so that a session always makes progress.
-    fn needs_no_step(&self, kind: Kind) -> bool {
+    fn needs_no_step(&self, kind: FrameKind) -> bool {
         let held = match kind {
-            Kind::Data => self.held.min(self.data_max),
-            Kind::Control => self.held,
+            FrameKind::Data => self.held.min(self.data_max),
+            FrameKind::Control => self.held,
         };
         self.charged() < held || self.bytes < REPLAY_BYTES_FREE as u64
     }
 
     /// Holds one step more of the budget.
-    fn step(&mut self, kind: Kind, budget: &mut Budget) -> bool {
+    fn step(&mut self, kind: FrameKind, budget: &mut Budget) -> bool {
         if self.bound.free() < self.step_above(kind) || !self.bound.reserve(REPLAY_STEP_BYTES) {
             return false;
         }
@@ -156,10 +156,10 @@ impl Replay {
     }
 
     /// Returns the bytes of the bound that have to be free for a step.
-    fn step_above(&self, kind: Kind) -> u64 {
+    fn step_above(&self, kind: FrameKind) -> u64 {
         match kind {
-            Kind::Data => REPLAY_STEP_BYTES + control_of(self.data_max),
-            Kind::Control => REPLAY_STEP_BYTES,
+            FrameKind::Data => REPLAY_STEP_BYTES + control_of(self.data_max),
+            FrameKind::Control => REPLAY_STEP_BYTES,
         }
     }
 
@@ -288,23 +288,23 @@ mod tests {
         let mut budget = Budget::new(MIB, None);
         let mut replay = Replay::new(10 * MIB, None);
         let mut sent = 0;
-        while replay.has_room(Kind::Data, &mut budget) {
+        while replay.has_room(FrameKind::Data, &mut budget) {
             replay.keep(data(60_000));
             sent += 1;
         }
         assert_eq!(budget.reserved(), MIB, "the budget was the bound");
-        assert!(!replay.could_have_room(Kind::Data, &budget));
+        assert!(!replay.could_have_room(FrameKind::Data, &budget));
         assert!(replay.bytes() < MIB + 70_000);
         replay.acknowledge(sent, sent, &mut budget);
         assert_eq!((budget.reserved(), replay.held(), replay.len()), (0, 0, 0));
-        assert!(replay.could_have_room(Kind::Data, &budget));
+        assert!(replay.could_have_room(FrameKind::Data, &budget));
 
         let mut spent = Budget::new(MIB, None);
         assert!(spent.reserve(MIB));
         let mut replay = Replay::new(10 * MIB, None);
-        assert!(replay.has_room(Kind::Data, &mut spent), "a little always goes");
+        assert!(replay.has_room(FrameKind::Data, &mut spent), "a little always goes");
         replay.keep(data(REPLAY_BYTES_FREE));
-        assert!(!replay.has_room(Kind::Data, &mut spent));
+        assert!(!replay.has_room(FrameKind::Data, &mut spent));
     }
 
     fn open(bytes: usize) -> Body {
@@ -343,7 +343,7 @@ mod tests {
             (0..8).map(|_| (Replay::new(MIB, Some(shared.clone())), Budget::new(100 * MIB, None))).collect();
         let mut kept = 0;
         for (replay, budget) in &mut lanes {
-            while replay.has_room(Kind::Data, budget) {
+            while replay.has_room(FrameKind::Data, budget) {
                 replay.keep(data(60_000));
             }
             kept += replay.bytes();
@@ -352,7 +352,7 @@ mod tests {
         // Each lane has a little that is free, and a last frame.
         assert!(kept <= MIB + 8 * (REPLAY_BYTES_FREE as u64 + LAST_FRAME_BYTES), "{kept}");
         let (replay, budget) = &mut lanes[7];
-        assert!(!replay.has_room(Kind::Data, budget) && replay.has_room(Kind::Control, budget));
+        assert!(!replay.has_room(FrameKind::Data, budget) && replay.has_room(FrameKind::Control, budget));
         assert!(replay.admit(2048, budget));
         drop(lanes);
         assert_eq!(shared.reserved(), 0, "a lane that is gone gives its part back");

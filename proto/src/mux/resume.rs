@@ -10,7 +10,7 @@
 
 use std::time::Instant;
 
-use super::{Event, Mux, SessionError, State};
+use super::{Mux, MuxEvent, SessionError, State};
 use crate::frame::Body;
 use crate::reason::Reason;
 
@@ -159,7 +159,7 @@ impl Mux {
         let live: Vec<_> = self.channels.keys().copied().collect();
         for channel in live {
             if self.discard(channel, reason) {
-                self.events.push_back(Event::Reset(channel, reason));
+                self.events.push_back(MuxEvent::Reset(channel, reason));
             }
         }
         // A peer that was asked to go, and has not heard it yet, would take the end for a failure.

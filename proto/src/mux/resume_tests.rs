@@ -266,7 +266,7 @@ fn drain_goes_ahead_of_the_end_of_its_session() {
     for frame in last {
         drop(pair.agent.handle_frame(pair.now, frame));
     }
-    let heard = std::iter::from_fn(|| pair.agent.poll_event()).any(|event| matches!(event, Event::Draining { .. }));
+    let heard = std::iter::from_fn(|| pair.agent.poll_event()).any(|event| matches!(event, MuxEvent::Draining { .. }));
     assert!(heard && pair.agent.is_ended() && pair.gateway.is_ended());
 }
 
@@ -276,7 +276,7 @@ fn drain_that_every_link_tells_is_heard_once_and_another_one_too() {
     let heard = |pair: &mut Pair| {
         carry(pair.now, &mut pair.gateway, &mut pair.agent);
         let events = std::iter::from_fn(|| pair.agent.poll_event());
-        events.filter(|event| matches!(event, Event::Draining { .. })).count()
+        events.filter(|event| matches!(event, MuxEvent::Draining { .. })).count()
     };
     pair.gateway.drain(Duration::from_secs(5), Duration::ZERO);
     assert_eq!(heard(&mut pair), 1);

@@ -9,7 +9,7 @@ use crate::limit::{
 
 /// Queue in which a channel waits. Lives inside the channel, so that it is in at most one queue at most once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum QueueMembership {
     /// Nothing to send, or no credit.
     #[default]
     Idle,
@@ -39,17 +39,17 @@ pub(super) struct Schedule {
 
 impl Schedule {
     /// Puts a channel that can send into the queue it belongs to, unless it waits already.
-    pub(super) fn enqueue(&mut self, channel: ChannelId, place: &mut Place, bulk: bool) {
+    pub(super) fn enqueue(&mut self, channel: ChannelId, place: &mut QueueMembership, bulk: bool) {
         match *place {
-            Place::Idle => {}
+            QueueMembership::Idle => {}
             // A keystroke that has become bulk is noticed at its turn.
-            Place::Interactive | Place::Bulk => return,
+            QueueMembership::Interactive | QueueMembership::Bulk => return,
         }
         if bulk {
-            *place = Place::Bulk;
+            *place = QueueMembership::Bulk;
             self.bulk.push_back(channel);
         } else {
-            *place = Place::Interactive;
+            *place = QueueMembership::Interactive;
             self.interactive.push_back(channel);
         }
     }
@@ -78,11 +78,11 @@ impl Schedule {
     }
 
     /// Forgets a channel that is gone.
-    pub(super) fn remove(&mut self, channel: ChannelId, place: Place) {
+    pub(super) fn remove(&mut self, channel: ChannelId, place: QueueMembership) {
         match place {
-            Place::Idle => {}
-            Place::Interactive => self.interactive.retain(|other| *other != channel),
-            Place::Bulk => self.bulk.retain(|other| *other != channel),
+            QueueMembership::Idle => {}
+            QueueMembership::Interactive => self.interactive.retain(|other| *other != channel),
+            QueueMembership::Bulk => self.bulk.retain(|other| *other != channel),
         }
     }
 
@@ -105,7 +105,7 @@ mod tests {
 
     struct World {
         schedule: Schedule,
-        places: Vec<(ChannelId, Place, usize)>,
+        places: Vec<(ChannelId, QueueMembership, usize)>,
     }
 
     impl World {
@@ -113,7 +113,7 @@ mod tests {
             let mut world = Self { schedule: Schedule::default(), places: Vec::new() };
             for (number, ready) in queued.iter().enumerate() {
                 let channel = ChannelId::new(number as u64);
-                let mut place = Place::Idle;
+                let mut place = QueueMembership::Idle;
                 world.schedule.enqueue(channel, &mut place, *ready > INTERACTIVE_BYTES_MAX);
                 world.places.push((channel, place, *ready));
             }
@@ -127,7 +127,7 @@ mod tests {
             let bytes = turn.bytes_max.min(*ready);
             *ready -= bytes;
             self.schedule.sent(turn, bytes);
-            *place = Place::Idle;
+            *place = QueueMembership::Idle;
             if *ready > 0 {
                 self.schedule.enqueue(*channel, place, *ready > INTERACTIVE_BYTES_MAX);
             }
@@ -148,7 +148,7 @@ mod tests {
     fn bulk_sends_large_frames_until_an_interactive_channel_waits() {
         let mut world = World::new(&[MANY, MANY]);
         assert_eq!(world.step(), Some((0, PAYLOAD_BYTES_ALONE)));
-        let mut place = Place::Idle;
+        let mut place = QueueMembership::Idle;
         world.schedule.enqueue(ChannelId::new(9), &mut place, false);
         world.schedule.burst = INTERACTIVE_BURST_BYTES;
         assert_eq!(world.step(), Some((1, PAYLOAD_BYTES_SHARED)));
@@ -159,15 +159,15 @@ mod tests {
         let mut schedule = Schedule::default();
         let bulk = ChannelId::new(1);
         let chatter = ChannelId::new(2);
-        schedule.enqueue(bulk, &mut Place::Idle, true);
+        schedule.enqueue(bulk, &mut QueueMembership::Idle, true);
         let mut bulk_turns = 0;
         for _ in 0..200 {
-            schedule.enqueue(chatter, &mut Place::Idle, false);
+            schedule.enqueue(chatter, &mut QueueMembership::Idle, false);
             let turn = schedule.next().expect("somebody waits");
             schedule.sent(turn, turn.bytes_max);
             if turn.channel == bulk {
                 bulk_turns += 1;
-                schedule.enqueue(bulk, &mut Place::Idle, true);
+                schedule.enqueue(bulk, &mut QueueMembership::Idle, true);
             }
         }
         assert!(bulk_turns >= 4, "bulk had {bulk_turns} of 200 turns");

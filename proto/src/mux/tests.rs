@@ -55,7 +55,7 @@ proptest! {
             prop_assert_eq!(mux.broken_invariant(), None);
             prop_assert!(mux.stats().window_bytes <= 2 << 20);
             while let Some(event) = mux.poll_event() {
-                if let Event::Opened(open) = event { mux.accept(open.channel); }
+                if let MuxEvent::Opened(open) = event { mux.accept(open.channel); }
             }
             if result.is_err() { break; }
         }
@@ -101,7 +101,7 @@ impl Pair {
     }
 }
 
-fn events(mux: &mut Mux) -> Vec<Event> {
+fn events(mux: &mut Mux) -> Vec<MuxEvent> {
     std::iter::from_fn(|| mux.poll_event()).collect()
 }
 
@@ -141,7 +141,7 @@ fn dropped_handle_resets_and_the_peer_hears_the_reason() {
     events(&mut pair.agent);
     pair.gateway.release(channel);
     pair.settle();
-    assert_eq!(events(&mut pair.agent), [Event::Reset(channel, Reason::Cancelled)]);
+    assert_eq!(events(&mut pair.agent), [MuxEvent::Reset(channel, Reason::Cancelled)]);
     assert_eq!(pair.agent.read(channel), Read::Reset(Reason::Cancelled));
     pair.agent.release(channel);
     assert_eq!(pair.agent.stats().channels_live, 0);
@@ -184,7 +184,7 @@ fn stalled_reader_stops_its_sender_at_the_window_and_nobody_else() {
     let (stalled, quiet) = (pair.open(b""), pair.open(b""));
     pair.settle();
     events(&mut pair.agent).into_iter().for_each(|event| {
-        if let Event::Opened(open) = event {
+        if let MuxEvent::Opened(open) = event {
             pair.agent.accept(open.channel);
         }
     });
@@ -202,7 +202,7 @@ fn stalled_reader_stops_its_sender_at_the_window_and_nobody_else() {
     events(&mut pair.agent);
     while let Read::Bytes(_) = pair.gateway.read(stalled) {}
     pair.settle();
-    assert!(events(&mut pair.agent).contains(&Event::Writable(stalled)));
+    assert!(events(&mut pair.agent).contains(&MuxEvent::Writable(stalled)));
 }
 
 #[test]
@@ -374,7 +374,7 @@ fn silent_peer_ends_the_session_and_every_channel_hears_of_it() {
     let deadline = mux.poll_timeout().expect("keepalive");
     assert_eq!(mux.handle_timeout(deadline), Err(SessionError::KeepaliveTimedOut));
     assert_eq!(mux.read(channel), Read::Reset(Reason::SessionLost));
-    assert!(events(&mut mux).contains(&Event::Reset(channel, Reason::SessionLost)));
+    assert!(events(&mut mux).contains(&MuxEvent::Reset(channel, Reason::SessionLost)));
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use super::channel::{Channel, SendState};
-use super::replay::Kind;
-use super::{Event, Mux, State};
+use super::replay::FrameKind;
+use super::{Mux, MuxEvent, State};
 use crate::frame::{Body, Frame, Grant};
 use crate::id::ChannelId;
 use crate::limit::{GRANTS_PER_FRAME_MAX, INTERACTIVE_BYTES_MAX};
@@ -25,7 +25,7 @@ impl Mux {
             State::Up => {
                 ((!self.control.is_empty() || !self.grants_due.is_empty()) && self.could_send_control())
                     || self.replay.is_behind()
-                    || (!self.schedule.is_empty() && self.could_send(Kind::Data))
+                    || (!self.schedule.is_empty() && self.could_send(FrameKind::Data))
                     || self.keepalive.wants_transmit()
                     || self.numbering.is_overdue()
             }
@@ -60,7 +60,7 @@ impl Mux {
         let sequence = if body.is_numbered() { self.numbering.number() } else { 0 };
         if sequence > 0 && self.settings.resume_grace.is_some() {
             self.replay.keep(body.clone());
-            if !self.could_send(Kind::Data) {
+            if !self.could_send(FrameKind::Data) {
                 self.keepalive.probe(now);
             }
         }
@@ -76,17 +76,17 @@ impl Mux {
     }
 
     /// Returns whether a numbered frame may be sent: sent frames are kept, and that has a bound.
-    fn could_send(&self, kind: Kind) -> bool {
+    fn could_send(&self, kind: FrameKind) -> bool {
         self.settings.resume_grace.is_none() || self.replay.could_have_room(kind, &self.budget)
     }
 
     /// Returns whether the first control frame in the queue, or a grant, may be sent.
     fn could_send_control(&self) -> bool {
-        self.control.front().is_some_and(is_paid) || self.could_send(Kind::Control)
+        self.control.front().is_some_and(is_paid) || self.could_send(FrameKind::Control)
     }
 
     /// Returns whether a numbered frame may be sent, and reserves what it may cost.
-    fn has_room(&mut self, kind: Kind) -> bool {
+    fn has_room(&mut self, kind: FrameKind) -> bool {
         self.settings.resume_grace.is_none() || self.replay.has_room(kind, &mut self.budget)
     }
 
@@ -110,7 +110,7 @@ impl Mux {
     }
 
     fn next_control(&mut self) -> Option<Body> {
-        if !is_paid(self.control.front()?) && !self.has_room(Kind::Control) {
+        if !is_paid(self.control.front()?) && !self.has_room(FrameKind::Control) {
             return None;
         }
         let body = self.control.pop_front()?;
@@ -124,7 +124,7 @@ impl Mux {
     }
 
     fn next_credit(&mut self, now: Instant) -> Option<Body> {
-        if self.grants_due.is_empty() || !self.has_room(Kind::Control) {
+        if self.grants_due.is_empty() || !self.has_room(FrameKind::Control) {
             return None;
         }
         let round_trip = self.keepalive.round_trip();
@@ -144,18 +144,18 @@ impl Mux {
         if self.schedule.is_empty() {
             return None;
         }
-        if !self.has_room(Kind::Data) {
+        if !self.has_room(FrameKind::Data) {
             return None;
         }
         while let Some(turn) = self.schedule.next() {
             let channel = turn.channel;
             let Some(Channel::Live(live)) = self.channels.get_mut(&channel) else { continue };
-            live.send.place = super::schedule::Place::Idle;
+            live.send.place = super::schedule::QueueMembership::Idle;
             let Some(payload) = live.send.take(turn.bytes_max.min(self.frame_max)) else { continue };
             self.schedule.sent(turn, payload.len());
             self.queued_bytes -= payload.len();
             if std::mem::take(&mut live.send.blocked) {
-                self.events.push_back(Event::Writable(channel));
+                self.events.push_back(MuxEvent::Writable(channel));
             }
             if live.send.queue.is_empty() && live.send.state == SendState::Finishing {
                 live.send.state = SendState::Finished;

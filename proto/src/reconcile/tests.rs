@@ -17,9 +17,9 @@ fn intent(config: Vec<u8>) -> Intent {
     }
 }
 
-fn report() -> Report {
+fn report() -> WorkspaceReport {
     let blocker = Blocker { object: "Pod a".into(), finalizers: vec!["x/y".into()], since: 12, message: "held".into() };
-    Report {
+    WorkspaceReport {
         number: 9,
         workspace: "app".into(),
         namespace: "ws-app".into(),
@@ -40,9 +40,9 @@ fn report() -> Report {
                 message: "it goes on".into(),
             }],
         }),
-        details: vec![Detail { object: "Pod a".into(), reason: "ImagePullBackOff".into(), message: "no".into() }],
+        details: vec![ObjectDetail { object: "Pod a".into(), reason: "ImagePullBackOff".into(), message: "no".into() }],
         termination: Some(Termination { is_done: false, blockers: vec![blocker] }),
-        failure: Some(Failure { kind: FailureKind::Kubernetes, generation: 7, message: "forbidden".into() }),
+        failure: Some(ReconcileFailure { kind: FailureKind::Kubernetes, generation: 7, message: "forbidden".into() }),
     }
 }
 
@@ -60,7 +60,8 @@ fn all_down() -> Vec<ToCluster> {
 
 fn all_up() -> Vec<FromCluster> {
     let begin = Begin { agent_version: "0.1.0".into(), kubernetes_version: "v1.34.2".into() };
-    let short = Report { number: 1, workspace: "a".into(), namespace: "b".into(), ..Report::default() };
+    let short =
+        WorkspaceReport { number: 1, workspace: "a".into(), namespace: "b".into(), ..WorkspaceReport::default() };
     vec![
         FromCluster::Begin(begin),
         FromCluster::Report(Box::new(report())),
@@ -155,7 +156,7 @@ fn fields_that_no_peer_sends_are_named() {
         ToCluster::Terms(Terms { cluster: "c".into(), namespaces: NamespaceMode::Shared(String::new()) }),
         "shared_namespace",
     );
-    let nameless = FromCluster::Report(Box::new(Report { number: 0, ..report() }));
+    let nameless = FromCluster::Report(Box::new(WorkspaceReport { number: 0, ..report() }));
     assert_eq!(read::<FromCluster>(&nameless.encode(), &[1000]), Err(MessageError::Field { field: "number" }));
     // An intent whose desired state is not known here must not be guessed.
     let strange = wire_intent(99);
@@ -169,8 +170,8 @@ fn wire_intent(desired: i32) -> Bytes {
 
 #[test]
 fn texts_of_clusters_are_one_line_and_lists_are_bounded() {
-    let detail = Detail { object: "Pod\u{1b}[2J a".into(), reason: "x\ny".into(), message: "é".repeat(1_000) };
-    let wordy = Report { details: vec![detail; ENTRIES_MAX + 5], ..report() };
+    let detail = ObjectDetail { object: "Pod\u{1b}[2J a".into(), reason: "x\ny".into(), message: "é".repeat(1_000) };
+    let wordy = WorkspaceReport { details: vec![detail; ENTRIES_MAX + 5], ..report() };
     let read = read::<FromCluster>(&FromCluster::Report(Box::new(wordy)).encode(), &[1000]).expect("good");
     let [FromCluster::Report(report)] = read.as_slice() else { panic!("one report") };
     assert_eq!(report.details.len(), ENTRIES_MAX);

@@ -12,7 +12,7 @@ pub enum FromCluster {
     /// First.
     Begin(Begin),
     /// Observed state of one workspace.
-    Report(Box<Report>),
+    Report(Box<WorkspaceReport>),
     /// Asks for a full round.
     FullRequest,
 }
@@ -28,7 +28,7 @@ pub struct Begin {
 
 /// Observed state of one workspace, whole: it replaces the report before.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct WorkspaceReport {
     /// Counted from 1 in each conversation, whatever terms come in it.
     pub number: u64,
     /// The workspace's name.
@@ -40,11 +40,11 @@ pub struct Report {
     /// `None`: there is no Deployment.
     pub deployment: Option<Deployment>,
     /// Details of pods and events for people, the most useful first.
-    pub details: Vec<Detail>,
+    pub details: Vec<ObjectDetail>,
     /// `None`: it is not being terminated.
     pub termination: Option<Termination>,
     /// `None`: the last attempt went well.
-    pub failure: Option<Failure>,
+    pub failure: Option<ReconcileFailure>,
 }
 
 /// State of a workspace's Deployment (Kubernetes API, apps/v1).
@@ -85,7 +85,7 @@ pub struct Condition {
 
 /// Something about an object of a workspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Detail {
+pub struct ObjectDetail {
     /// Kind and name.
     pub object: String,
     /// One word, such as `ImagePullBackOff`.
@@ -118,7 +118,7 @@ pub struct Blocker {
 
 /// An attempt to apply or prune went wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct ReconcileFailure {
     /// Origin of the failure.
     pub kind: FailureKind,
     /// The intent that it belongs to.
@@ -162,13 +162,13 @@ impl Message for FromCluster {
                 agent_version: plain(&begin.agent_version),
                 kubernetes_version: plain(&begin.kubernetes_version),
             }),
-            Body::Report(report) => Self::Report(Box::new(Report::from_wire(report)?)),
+            Body::Report(report) => Self::Report(Box::new(WorkspaceReport::from_wire(report)?)),
             Body::FullRequest(wire::FullRequest {}) => Self::FullRequest,
         })
     }
 }
 
-impl Report {
+impl WorkspaceReport {
     fn to_wire(&self) -> wire::Report {
         wire::Report {
             number: self.number,
@@ -176,9 +176,9 @@ impl Report {
             namespace: self.namespace.clone(),
             applied: self.applied,
             deployment: self.deployment.as_ref().map(Deployment::to_wire),
-            details: self.details.iter().take(ENTRIES_MAX).map(Detail::to_wire).collect(),
+            details: self.details.iter().take(ENTRIES_MAX).map(ObjectDetail::to_wire).collect(),
             termination: self.termination.as_ref().map(Termination::to_wire),
-            failure: self.failure.as_ref().map(Failure::to_wire),
+            failure: self.failure.as_ref().map(ReconcileFailure::to_wire),
         }
     }
 
@@ -192,9 +192,9 @@ impl Report {
             namespace: name(report.namespace, "namespace")?,
             applied: report.applied,
             deployment: report.deployment.map(Deployment::from_wire),
-            details: report.details.iter().take(ENTRIES_MAX).map(Detail::from_wire).collect(),
+            details: report.details.iter().take(ENTRIES_MAX).map(ObjectDetail::from_wire).collect(),
             termination: report.termination.map(Termination::from_wire),
-            failure: report.failure.map(Failure::from_wire).transpose()?,
+            failure: report.failure.map(ReconcileFailure::from_wire).transpose()?,
         })
     }
 }
@@ -249,7 +249,7 @@ impl Condition {
     }
 }
 
-impl Detail {
+impl ObjectDetail {
     fn to_wire(&self) -> wire::Detail {
         wire::Detail { object: plain(&self.object), reason: plain(&self.reason), message: plain(&self.message) }
     }
@@ -291,7 +291,7 @@ impl Blocker {
     }
 }
 
-impl Failure {
+impl ReconcileFailure {
     fn to_wire(&self) -> wire::Failure {
         let kind = match self.kind {
             FailureKind::Config => wire::FailureKind::Config,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use e2e::stopwatch::Stopwatch;
 use gateway_store::{Terms, wall_clock};
 use gateway_types::UnixSeconds;
-use workspace_agent::Ended;
+use workspace_agent::DialEnded;
 
 use super::support::World;
 
@@ -23,7 +23,7 @@ async fn revoked_token_ends_the_live_session_and_its_agent_says_why() {
     world.json("DELETE", &format!("/tokens/{}", id.as_str().unwrap()), &world.dev(), "", 204).await;
     let ended = agent.ended().await;
     assert!(since.elapsed() < CUT_WITHIN, "{:?}", since.elapsed());
-    assert!(matches!(&ended, Err(Ended::Revoked { message }) if message.contains("revoked")), "{ended:?}");
+    assert!(matches!(&ended, Err(DialEnded::Revoked { message }) if message.contains("revoked")), "{ended:?}");
     world.gateway.until_gone("one").await;
     assert!(world.gateway.registry.current(&"two".parse().unwrap()).is_some(), "another token's session goes on");
     other.stop().await;

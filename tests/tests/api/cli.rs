@@ -6,7 +6,7 @@ use clap::Parser as _;
 use e2e::buffer::Buffer;
 use e2e::until;
 use gateway_cli::{
-    Cli, Command, Console, Exit, run_forward, run_login, run_logout, run_token, run_whoami, run_workspace,
+    Cli, Console, Exit, GatewayCommand, run_forward, run_login, run_logout, run_token, run_whoami, run_workspace,
 };
 use gateway_store::wall_clock;
 use serde_json::{Deserializer, Value};
@@ -37,12 +37,12 @@ impl Desk {
         let cli = Cli::try_parse_from(["gateway"].into_iter().chain(words.split_whitespace())).unwrap();
         let mut console = Console::new(Box::new(out.clone()), Box::new(err.clone()), false);
         match &cli.command {
-            Command::Login(args) => run_login(args, &self.env, &mut console).await,
-            Command::Whoami(args) => run_whoami(&cli, args, &self.env, &mut console).await,
-            Command::Logout(args) => run_logout(args, &self.env, &mut console).await,
-            Command::Token(args) => run_token(&cli, args, &self.env, &mut console, wall_clock()).await,
-            Command::Workspace(args) => run_workspace(&cli, args, &self.env, &mut console, wall_clock()).await,
-            Command::Forward(args) => run_forward(args, &self.env, &mut console).await,
+            GatewayCommand::Login(args) => run_login(args, &self.env, &mut console).await,
+            GatewayCommand::Whoami(args) => run_whoami(&cli, args, &self.env, &mut console).await,
+            GatewayCommand::Logout(args) => run_logout(args, &self.env, &mut console).await,
+            GatewayCommand::Token(args) => run_token(&cli, args, &self.env, &mut console, wall_clock()).await,
+            GatewayCommand::Workspace(args) => run_workspace(&cli, args, &self.env, &mut console, wall_clock()).await,
+            GatewayCommand::Forward(args) => run_forward(args, &self.env, &mut console).await,
             other => panic!("{other:?} is not run here"),
         }
     }

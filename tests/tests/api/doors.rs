@@ -4,7 +4,7 @@ use e2e::buffer::Buffer;
 use e2e::raw::Raw;
 use e2e::{TestAgent, TestGateway};
 use gateway_config::TlsFiles;
-use workspace_agent::{Ended, Gateway, Transport};
+use workspace_agent::{DialEnded, Gateway, Transport};
 
 use super::cli::Desk;
 use super::support::{Folder, World};
@@ -13,7 +13,7 @@ use super::support::{Folder, World};
 async fn refused(url: &str, transport: Transport) -> String {
     let mut agent = TestAgent::start(Gateway::parse(url, None).unwrap(), transport, "gwa_none", Vec::new());
     match agent.ended().await.unwrap_err() {
-        Ended::Refused { message } => message,
+        DialEnded::Refused { message } => message,
         other => panic!("{other}"),
     }
 }

@@ -3,7 +3,7 @@
 use e2e::until;
 use gateway_environments::on_record::OnRecord;
 use gateway_environments::request::By;
-use gateway_net::audit::Slot;
+use gateway_net::audit::RecordPermit;
 use serde_json::Value;
 use workspace_spec::environment::facts::Info;
 use workspace_spec::environment::template::{Rendered, TemplateName};
@@ -215,7 +215,7 @@ async fn environments(it: &Checker<'_>, dev: &As) {
             "page_url":"http://x.test"},"project":{"id":7,"slug":"team-app","path":"team/app","url":"http://x.test"}}"#,
     )
     .unwrap();
-    let by = OnRecord::new(By::User("dev".parse().unwrap()), Slot::nowhere());
+    let by = OnRecord::new(By::User("dev".parse().unwrap()), RecordPermit::nowhere());
     let made = world.gateway.environments.ensure(&"one".parse().unwrap(), rendered, facts, by).await.unwrap();
     let one = format!("/environments/{}", made.environment().unwrap());
     let template = "/environments/{id}";

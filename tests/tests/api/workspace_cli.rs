@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use clap::Parser as _;
 use e2e::buffer::Buffer;
 use e2e::reports::observe;
-use gateway_cli::{Cli, Command, Console, Exit, run_workspace};
+use gateway_cli::{Cli, Console, Exit, GatewayCommand, run_workspace};
 use gateway_store::wall_clock;
 use gateway_types::{ActualState, DesiredState};
 use serde_json::Value;
@@ -56,7 +56,7 @@ impl Desk {
         if let Some(answer) = answer {
             console = console.with_answers(Box::new(answer.as_bytes()));
         }
-        let Command::Workspace(args) = &cli.command else { panic!("{cli:?}") };
+        let GatewayCommand::Workspace(args) = &cli.command else { panic!("{cli:?}") };
         run_workspace(&cli, args, &BTreeMap::new(), &mut console, wall_clock()).await
     }
 }

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use e2e::cluster::{ClusterAgent, as_made};
 use e2e::jobs::{access, on_record, wish};
 use e2e::{PATIENCE, TestGateway};
-use gateway_environments::following::{Event, Following, Outcome};
+use gateway_environments::following::{EnvironmentEvent, Following, PreparationOutcome};
 use gateway_environments::request::{By, JobRequest, Unmet};
-use gateway_environments::service::Wanted;
+use gateway_environments::service::DesiredEnvironment;
 use tokio_util::bytes::Bytes;
 use tunnel_link::channel_io::ChannelIo;
 use tunnel_link::drain::Drained;
-use tunnel_proto::environments::{Answer, Call, Decoder, Done, ENVIRONMENTS_PORT, Progress, Step};
+use tunnel_proto::environments::{Call, CallAnswer, CallProgress, Decoder, Done, ENVIRONMENTS_PORT, ObjectStep};
 use tunnel_proto::reason::Reason;
 
 const CLUSTER: &str = "prod";
@@ -64,7 +64,7 @@ async fn refuse(agent: &ClusterAgent, reason: Reason) {
 }
 
 impl Taken {
-    async fn say(&mut self, answer: &Answer) {
+    async fn say(&mut self, answer: &CallAnswer) {
         self.say_bytes(answer.encode()).await;
     }
 
@@ -81,24 +81,25 @@ impl Taken {
             Call::Remove(_) => Vec::new(),
         };
         for object in objects.clone() {
-            self.say(&Answer::Progress(Progress { object, step: Step::Applied, message: String::new() })).await;
+            self.say(&CallAnswer::Progress(CallProgress { object, step: ObjectStep::Applied, message: String::new() }))
+                .await;
         }
-        self.say(&Answer::Done(Done { objects, ..Done::default() })).await;
+        self.say(&CallAnswer::Done(Done { objects, ..Done::default() })).await;
         // Until the gateway has it.
         std::future::poll_fn(|context| self.io.poll_bytes(context)).await.ok();
     }
 }
 
-async fn outcome(following: Following) -> Outcome {
+async fn outcome(following: Following) -> PreparationOutcome {
     tokio::time::timeout(PATIENCE, following.outcome()).await.expect("it ends")
 }
 
 async fn retrying(following: &mut Following) -> String {
     loop {
         match tokio::time::timeout(PATIENCE, following.next()).await.expect("a word of it") {
-            Some(Event::Retrying { code, .. }) => return code,
-            Some(Event::Waiting { .. } | Event::Object(_)) => {}
-            other @ (Some(Event::Done(_)) | None) => panic!("{other:?}"),
+            Some(EnvironmentEvent::Retrying { code, .. }) => return code,
+            Some(EnvironmentEvent::Waiting { .. } | EnvironmentEvent::Object(_)) => {}
+            other @ (Some(EnvironmentEvent::Done(_)) | None) => panic!("{other:?}"),
         }
     }
 }
@@ -118,8 +119,8 @@ async fn job_is_prepared_over_the_agents_session_and_what_was_recorded_is_remove
         ["Namespace", "RoleBinding"]
     );
     taken.done().await;
-    let Some(Event::Object(first)) = following.next().await else { panic!("no progress") };
-    assert_eq!((first.object.kind.as_str(), first.step), ("Namespace", Step::Applied));
+    let Some(EnvironmentEvent::Object(first)) = following.next().await else { panic!("no progress") };
+    assert_eq!((first.object.kind.as_str(), first.step), ("Namespace", ObjectStep::Applied));
     let made = outcome(following).await.environment.unwrap();
     assert_eq!((made.objects.len(), made.tier.as_deref()), (2, Some("production")));
     assert!(matches!(gateway.environments.unmet(&request(1)), Unmet::Met(_)));
@@ -128,8 +129,8 @@ async fn job_is_prepared_over_the_agents_session_and_what_was_recorded_is_remove
     take(&agent).await.done().await;
     assert_eq!(outcome(second).await.environment.unwrap().id, made.id);
     let by = By::User("dev".parse().unwrap());
-    gateway.environments.set_state(made.id, Wanted::Stopping, on_record(by.clone()).await).await.unwrap();
-    gateway.environments.set_state(made.id, Wanted::Stopped, on_record(by).await).await.unwrap();
+    gateway.environments.set_state(made.id, DesiredEnvironment::Stopping, on_record(by.clone()).await).await.unwrap();
+    gateway.environments.set_state(made.id, DesiredEnvironment::Stopped, on_record(by).await).await.unwrap();
     let taken = take(&agent).await;
     let Call::Remove(remove) = &taken.call else { panic!("{:?}", taken.call) };
     assert_eq!((remove.tracked.len(), remove.scope.identity.as_ref().unwrap().user.as_str()), (2, "gitlab:ci_job:2"));

@@ -9,7 +9,7 @@ use gateway_store::{NewManaged, Quotas, wall_clock};
 use gateway_types::{ActualState, DesiredState};
 use tunnel_proto::mux::SessionError;
 use tunnel_proto::reason::Reason;
-use tunnel_proto::reconcile::{Begin, FromCluster, Report};
+use tunnel_proto::reconcile::{Begin, FromCluster, WorkspaceReport};
 
 use crate::support::{Stage, config, objects};
 
@@ -30,11 +30,11 @@ async fn bytes_that_are_no_message_end_that_session_and_no_other() {
     stage.make("prod", "one").await;
     let (bystander, _) = ClusterAgent::begun(&stage.gateway, "other").await;
     let report = |number| {
-        FromCluster::Report(Box::new(Report {
+        FromCluster::Report(Box::new(WorkspaceReport {
             number,
             workspace: "a".into(),
             namespace: "b".into(),
-            ..Report::default()
+            ..WorkspaceReport::default()
         }))
     };
     for (told, bytes) in [
@@ -77,7 +77,7 @@ async fn displaced_agent_is_believed_nothing_any_more() {
     until("the old one hears of it", || old.session.is_ended()).await;
     assert!(matches!(old.session.end(), Some(SessionError::Closed { reason: Reason::Displaced, .. })));
     assert!(before.tunnel.is_ended());
-    old.say(&FromCluster::Report(Box::new(Report { number: 1, ..done(&round[0]) }))).await;
+    old.say(&FromCluster::Report(Box::new(WorkspaceReport { number: 1, ..done(&round[0]) }))).await;
     assert!(stage.gateway.cluster_session("prod").expect("the newer one stays").id > before.id);
     assert_eq!(stage.read(made.workspace.id).await.lifecycle.actual, ActualState::CreationRequested);
     new.report(done(&again[0])).await;
@@ -91,10 +91,10 @@ async fn agent_is_believed_nothing_of_another_clusters_workspaces() {
     let theirs = stage.make("other", "theirs").await;
     let ours = stage.make("prod", "ours").await;
     let (mut agent, round) = ClusterAgent::begun(&stage.gateway, "prod").await;
-    let lie = Report { workspace: "theirs".into(), namespace: "ws-theirs".into(), ..done(&round[0]) };
+    let lie = WorkspaceReport { workspace: "theirs".into(), namespace: "ws-theirs".into(), ..done(&round[0]) };
     agent.report(lie).await;
-    agent.report(Report { namespace: "kube-system".into(), ..done(&round[0]) }).await;
-    agent.report(Report { workspace: "nobody".into(), ..done(&round[0]) }).await;
+    agent.report(WorkspaceReport { namespace: "kube-system".into(), ..done(&round[0]) }).await;
+    agent.report(WorkspaceReport { workspace: "nobody".into(), ..done(&round[0]) }).await;
     for made in [&theirs, &ours] {
         let life = stage.read(made.workspace.id).await;
         assert_eq!(
@@ -113,7 +113,7 @@ async fn agent_that_claims_more_than_was_asked_for_is_told_what_is() {
     let stage = Stage::new().await;
     let made = stage.make("prod", "one").await;
     let (mut agent, round) = ClusterAgent::begun(&stage.gateway, "prod").await;
-    agent.report(Report { applied: u64::MAX, ..done(&round[0]) }).await;
+    agent.report(WorkspaceReport { applied: u64::MAX, ..done(&round[0]) }).await;
     assert_eq!(stage.read(made.workspace.id).await.kubernetes().unwrap().applied_generation, 1);
     stage.request(made.workspace.id, DesiredState::Stopped).await;
     assert_eq!(agent.intent().await.generation, 2);
@@ -167,7 +167,7 @@ async fn partial_intents_never_carry_an_inventory_without_what_it_owns() {
         let sent = objects(&intent);
         let has = |name: &str| sent.iter().any(|object| object.contains(name));
         assert!(has("workspace-inventory") && !has("secrets-inventory") && !has("Secret "), "{sent:?}");
-        agent.report(Report { number: 0, ..done(&intent) }).await;
+        agent.report(WorkspaceReport { number: 0, ..done(&intent) }).await;
     }
     assert_eq!(stage.metric("gateway_configs_held_back_total").await, 0.0);
     stage.finish().await;

@@ -147,12 +147,12 @@ async fn report_about_an_older_intent_is_no_failure_of_the_newer_one() {
     stage.request(id, DesiredState::Stopped).await;
     let failure = |generation| {
         let kind = tunnel_proto::reconcile::FailureKind::Kubernetes;
-        Some(tunnel_proto::reconcile::Failure { kind, generation, message: "forbidden".into() })
+        Some(tunnel_proto::reconcile::ReconcileFailure { kind, generation, message: "forbidden".into() })
     };
-    let late = tunnel_proto::reconcile::Report { failure: failure(1), applied: 0, ..done(&round[0]) };
+    let late = tunnel_proto::reconcile::WorkspaceReport { failure: failure(1), applied: 0, ..done(&round[0]) };
     agent.report(late.clone()).await;
     assert!(stage.read(id).await.lifecycle.actual != ActualState::Error);
-    agent.report(tunnel_proto::reconcile::Report { failure: failure(2), ..late }).await;
+    agent.report(tunnel_proto::reconcile::WorkspaceReport { failure: failure(2), ..late }).await;
     let life = stage.read(id).await.lifecycle;
     assert_eq!((life.actual, life.reason.as_deref()), (ActualState::Error, Some("forbidden")));
     stage.finish().await;
@@ -169,7 +169,7 @@ async fn many_workspaces_are_told_and_acknowledged() {
     assert_eq!(round.len(), 200);
     for intent in &round {
         agent.reports += 1;
-        let report = tunnel_proto::reconcile::Report { number: agent.reports, ..done(intent) };
+        let report = tunnel_proto::reconcile::WorkspaceReport { number: agent.reports, ..done(intent) };
         agent.say(&FromCluster::Report(Box::new(report))).await;
     }
     agent.noted(200).await;

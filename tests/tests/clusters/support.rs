@@ -7,7 +7,7 @@ use gateway_store::{
 };
 use gateway_types::token::{Token, TokenKind};
 use gateway_types::{DesiredState, Lifecycle};
-use gateway_workspaces::changes::Change;
+use gateway_workspaces::changes::ChangeNotice;
 use serde_json::Value;
 use tunnel_proto::reconcile::Intent;
 use workspace_spec::cluster_config::ClusterConfig;
@@ -81,7 +81,7 @@ impl Stage {
     }
 
     fn say(&self, managed: &Managed) {
-        let change = Change { workspace: managed.workspace.id, cluster: managed.cluster() };
+        let change = ChangeNotice { workspace: managed.workspace.id, cluster: managed.cluster() };
         self.gateway.changes.say(change);
     }
 

@@ -7,7 +7,7 @@ use clap::Parser as _;
 use e2e::buffer::Buffer;
 use e2e::relay::Relay;
 use e2e::{PATIENCE, until};
-use gateway_cli::{Cli, Command, Console, Exit, run_environment};
+use gateway_cli::{Cli, Console, Exit, GatewayCommand, run_environment};
 use serde_json::{Value, json};
 use tunnel_proto::environments::ObjectErrorCode;
 
@@ -41,7 +41,7 @@ impl Shell {
         let words = format!("gateway environment {words}");
         let cli = Cli::try_parse_from(words.split_whitespace()).unwrap();
         let mut console = Console::new(Box::new(out.clone()), Box::new(err.clone()), false);
-        let Command::Environment(args) = &cli.command else { panic!("{cli:?}") };
+        let GatewayCommand::Environment(args) = &cli.command else { panic!("{cli:?}") };
         let exit = run_environment(args, &self.0, &mut console).await;
         (exit, out.text(), err.text())
     }

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio_util::bytes::Bytes;
 use tunnel_link::channel_io::ChannelIo;
 use tunnel_proto::environments::{
-    Answer, Call, Decoder, Done, ENVIRONMENTS_PORT, ObjectError, ObjectErrorCode, Progress, Step,
+    Call, CallAnswer, CallProgress, Decoder, Done, ENVIRONMENTS_PORT, ObjectError, ObjectErrorCode, ObjectStep,
 };
 use workspace_spec::cluster_config::AccessEntry;
 
@@ -258,27 +258,27 @@ async fn say(io: &mut ChannelIo, mut bytes: Bytes) {
     }
 }
 
-fn answers(call: &Call, failing: Option<ObjectErrorCode>) -> Vec<Answer> {
+fn answers(call: &Call, failing: Option<ObjectErrorCode>) -> Vec<CallAnswer> {
     let (objects, step) = match call {
-        Call::Apply(apply) => (as_made(&apply.objects), Step::Applied),
-        Call::Remove(remove) => (remove.tracked.clone(), Step::Gone),
+        Call::Apply(apply) => (as_made(&apply.objects), ObjectStep::Applied),
+        Call::Remove(remove) => (remove.tracked.clone(), ObjectStep::Gone),
     };
     let mut answers = Vec::new();
     let mut errors = Vec::new();
     let mut there = Vec::new();
     for (number, object) in objects.into_iter().enumerate() {
         let failed = failing.filter(|_| number == 0);
-        let step = if failed.is_some() { Step::Failed } else { step };
-        answers.push(Answer::Progress(Progress { object: object.clone(), step, message: String::new() }));
+        let step = if failed.is_some() { ObjectStep::Failed } else { step };
+        answers.push(CallAnswer::Progress(CallProgress { object: object.clone(), step, message: String::new() }));
         match failed {
             Some(code) => {
                 let message = "the cluster said no".to_owned();
                 errors.push(ObjectError { object: Some(object), code, message });
             }
-            None if step == Step::Applied => there.push(object),
+            None if step == ObjectStep::Applied => there.push(object),
             None => {}
         }
     }
-    answers.push(Answer::Done(Done { objects: there, errors, ..Done::default() }));
+    answers.push(CallAnswer::Done(Done { objects: there, errors, ..Done::default() }));
     answers
 }

@@ -13,7 +13,7 @@ use tunnel_link::websocket;
 use tunnel_proto::hello::{Hello, Role};
 use tunnel_proto::mux::{SessionError, Settings, Side};
 use tunnel_proto::reason::Reason;
-use workspace_agent::{Ended, Gateway, Transport};
+use workspace_agent::{DialEnded, Gateway, Transport};
 
 use crate::middle::Middle;
 use crate::proxies::assert_serves;
@@ -76,12 +76,12 @@ async fn refusal_by_the_gateway_is_final_and_no_reason_for_a_websocket() {
     for transport in [Transport::Auto, Transport::Websocket] {
         let mut agent = TestAgent::start(at(gateway.addresses.agents), transport, revoked.token.reveal(), Vec::new());
         let ended = agent.ended().await.expect_err("refused");
-        assert!(matches!(&ended, Ended::Refused { message } if message.contains("revoked")), "{ended}");
+        assert!(matches!(&ended, DialEnded::Refused { message } if message.contains("revoked")), "{ended}");
     }
     // A gateway behind a balancer is heard too.
     let balancer = Middle::http1_only(gateway.addresses.agents, true).await;
     let mut agent = TestAgent::start(at(balancer.address), Transport::Auto, revoked.token.reveal(), Vec::new());
-    assert!(matches!(agent.ended().await, Err(Ended::Refused { .. })));
+    assert!(matches!(agent.ended().await, Err(DialEnded::Refused { .. })));
     assert_eq!(balancer.counts(), (2, 0));
 }
 
@@ -108,7 +108,7 @@ async fn drain_and_displacement_are_heard_inside_a_websocket() {
         gateway.registry.current(&"one".parse().unwrap()).is_some_and(|session| session.id != first)
     })
     .await;
-    assert!(matches!(old.ended().await, Err(Ended::Displaced)));
+    assert!(matches!(old.ended().await, Err(DialEnded::Displaced)));
     new.stop().await;
     gateway.until_gone("one").await;
     let agent = TestAgent::start(at(gateway.addresses.agents), Transport::Websocket, &token, Vec::new());
@@ -174,7 +174,7 @@ async fn whoever_switches_and_then_is_silent_does_not_keep_the_place() {
         .body(http_body_util::Empty::<Bytes>::new())
         .unwrap();
     let answer = tunnel_link::switch::ask(stream, request).await.expect("an answer");
-    let tunnel_link::switch::Answer::Switched(_, mut stream) = answer else { panic!("{answer:?}") };
+    let tunnel_link::switch::SwitchAnswer::Switched(_, mut stream) = answer else { panic!("{answer:?}") };
     let mut said = Vec::new();
     let reading = tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut said);
     tokio::time::timeout(e2e::PATIENCE, reading).await.expect("it is cut").expect("it ends in order");

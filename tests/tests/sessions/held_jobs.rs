@@ -9,7 +9,7 @@ use e2e::{TestGateway, until};
 use gateway_store::wall_clock;
 use serde_json::{Value, json};
 use tunnel_proto::terminal::TERMINAL_PORT;
-use workspace_agent::ci::{self, CiOptions, CommandLine, End, Length, On};
+use workspace_agent::ci::{self, CiOptions, CommandEnd, CommandLine, HoldCondition, Length};
 use workspace_agent::{Gateway, MEMORY_BUDGET_BYTES, Options, Ports, TokenSource, Transport};
 
 use crate::issuer::{Issuer, gateway_with, now};
@@ -58,7 +58,7 @@ impl Job {
         let patience = Length::seconds(15);
         let options = CiOptions {
             command,
-            on: On::Failure,
+            on: HoldCondition::Failure,
             hold,
             ends_at: None,
             patience,
@@ -70,7 +70,7 @@ impl Job {
     }
 
     /// Runs it, while somebody does something about it.
-    async fn while_somebody<T>(&self, acts: impl Future<Output = T>) -> (End, T) {
+    async fn while_somebody<T>(&self, acts: impl Future<Output = T>) -> (CommandEnd, T) {
         let said = self.said.clone();
         let running = ci::run(self.options.clone(), move |line| said.lock().unwrap().push(line.to_owned()));
         let (end, did) = tokio::join!(running, acts);
@@ -143,7 +143,7 @@ async fn failed_job_is_held_at_one_link_and_passes_when_its_owner_continues_it()
         press(&gateway, &gateway.user_token, "continue").await.status()
     };
     let (end, pressed) = job.while_somebody(somebody).await;
-    assert_eq!((end, pressed), (End::PASSED, 204));
+    assert_eq!((end, pressed), (CommandEnd::PASSED, 204));
     let said = job.said();
     assert_eq!(said.iter().filter(|line| line.contains("://")).count(), 1, "one link: {said:?}");
     assert_eq!(said.last().map(String::as_str), Some("continued by dev: the step counts as passed"));
@@ -161,11 +161,11 @@ async fn failed_job_ends_as_its_command_did_when_its_owner_fails_it_or_nobody_co
         let unknown = press(&gateway, &gateway.user_token, "pass").await.status();
         (unknown, press(&gateway, &gateway.user_token, "fail").await.status())
     };
-    assert_eq!(failed.while_somebody(somebody).await, (End::Signal(15), (400, 204)));
+    assert_eq!(failed.while_somebody(somebody).await, (CommandEnd::Signal(15), (400, 204)));
     assert_eq!(failed.said().last().map(String::as_str), Some("failed by dev"));
 
     let left = Job::new(&gateway, &token(&issuer, &json!({"jti": "b"})), "exit 3", Length::seconds(1));
-    assert_eq!(left.while_somebody(left.link()).await.0, End::Status(3));
+    assert_eq!(left.while_somebody(left.link()).await.0, CommandEnd::Status(3));
     assert_eq!(left.said().last().map(String::as_str), Some("nobody chose within 1s"));
 }
 
@@ -180,7 +180,7 @@ async fn late_press_for_one_command_of_a_job_does_not_count_for_the_next_one() {
         (press_of(&gateway, &gateway.user_token, &page, "fail").await.status(), page)
     };
     let (end, (pressed, page)) = first.while_somebody(somebody).await;
-    assert_eq!((end, pressed), (End::Status(3), 204));
+    assert_eq!((end, pressed), (CommandEnd::Status(3), 204));
     until("the first session is over", || gateway.registry.is_empty()).await;
 
     let second = Job::new(&gateway, &token(&issuer, &json!({"jti": "b"})), "exit 4", Length::seconds(60));
@@ -190,7 +190,7 @@ async fn late_press_for_one_command_of_a_job_does_not_count_for_the_next_one() {
         (late.status(), late.text(), press(&gateway, &gateway.user_token, "fail").await.status())
     };
     let (end, pressed) = second.while_somebody(somebody).await;
-    assert_eq!((end, pressed), (End::Status(4), (409, "{\"error\":\"another_job\"}".into(), 204)));
+    assert_eq!((end, pressed), (CommandEnd::Status(4), (409, "{\"error\":\"another_job\"}".into(), 204)));
 }
 
 #[tokio::test]
@@ -198,7 +198,7 @@ async fn passing_job_is_no_session_and_a_refused_one_is_told_why() {
     let issuer = Issuer::start().await;
     let gateway = gateway_with(&section(&issuer), |_| {}).await;
     let good = Job::new(&gateway, &token(&issuer, &json!({})), "exit 0", Length::seconds(60));
-    assert_eq!(good.while_somebody(async {}).await.0, End::PASSED);
+    assert_eq!(good.while_somebody(async {}).await.0, CommandEnd::PASSED);
     assert!(good.said().is_empty() && gateway.store.workspaces().await.unwrap().is_empty(), "{:?}", good.said());
     for (what, more, code) in [
         ("of another project", json!({"project_path": "group/fork"}), "credential_rule"),
@@ -206,7 +206,7 @@ async fn passing_job_is_no_session_and_a_refused_one_is_told_why() {
     ] {
         let job = Job::new(&gateway, &token(&issuer, &more), "exit 3", Length::seconds(60));
         let began = Instant::now();
-        assert_eq!(job.while_somebody(async {}).await.0, End::Status(3), "{what}");
+        assert_eq!(job.while_somebody(async {}).await.0, CommandEnd::Status(3), "{what}");
         let said = job.said();
         assert_eq!(said.len(), 1, "{what}: {said:?}");
         assert!(said[0].starts_with(&format!("this job is not held open: {code}: ")), "{said:?}");
@@ -234,7 +234,7 @@ async fn token_that_ends_while_the_command_runs_is_shown_before() {
         (state["job"]["phase"].clone(), early, press(&gateway, &gateway.user_token, "fail").await.status())
     };
     let (end, seen) = job.while_somebody(somebody).await;
-    assert_eq!((end, seen), (End::Status(3), (json!("running"), 409, 204)));
+    assert_eq!((end, seen), (CommandEnd::Status(3), (json!("running"), 409, 204)));
 }
 
 #[tokio::test]
@@ -243,7 +243,7 @@ async fn job_that_nobody_can_reach_any_more_ends() {
     let short = section(&issuer).replacen("\n[[", "\nsession_max = '10s'\n[[", 1);
     let gateway = gateway_with(&short, |_| {}).await;
     let job = Job::new(&gateway, &token(&issuer, &json!({})), "exit 3", Length::seconds(60));
-    assert_eq!(job.while_somebody(job.link()).await.0, End::Status(3));
+    assert_eq!(job.while_somebody(job.link()).await.0, CommandEnd::Status(3));
     let last = job.said().pop().unwrap_or_default();
     assert!(last.starts_with("nobody can reach the job any more: access was revoked: "), "{last}");
 }

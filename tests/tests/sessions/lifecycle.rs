@@ -7,7 +7,7 @@ use e2e::raw::{Raw, RawApp};
 use e2e::{PATIENCE, TestGateway, until};
 use gateway_config::StoreUrl;
 use tunnel_link::drain::Drained;
-use workspace_agent::Ended;
+use workspace_agent::DialEnded;
 
 use crate::raw_agent::{RawAgent, Stage};
 
@@ -78,7 +78,7 @@ async fn newest_session_wins_and_the_displaced_one_keeps_its_hands_off() {
 
     let second = gateway.start_agent(&token, Vec::new());
     let ended = first.ended().await;
-    assert!(matches!(ended, Err(Ended::Displaced)), "{ended:?}");
+    assert!(matches!(ended, Err(DialEnded::Displaced)), "{ended:?}");
     let answer = waiting.message().await.expect("an answer");
     assert_eq!((answer.status(), answer.header("gateway-error")), (502, Some("session_lost")));
     let new = gateway.registry.current(&name).expect("the newer one stays");
@@ -106,7 +106,7 @@ async fn two_agents_with_one_token_do_not_fight_for_ever() {
         for mut agent in agents {
             match tokio::time::timeout(Duration::from_millis(50), agent.ended()).await {
                 Ok(ended) => {
-                    assert!(matches!(ended, Err(Ended::Displaced)), "{ended:?}");
+                    assert!(matches!(ended, Err(DialEnded::Displaced)), "{ended:?}");
                     displaced += 1;
                 }
                 Err(_elapsed) => left.push(agent),

@@ -9,7 +9,7 @@ use e2e::{TestAgent, until};
 use gateway_agents::registry::LiveSession;
 use gateway_config::Config;
 use tunnel_proto::reason::Reason;
-use workspace_agent::Ended;
+use workspace_agent::DialEnded;
 
 use crate::raw_agent::Stage;
 use crate::streams::{Apps, Streams};
@@ -202,7 +202,7 @@ async fn agent_that_was_replaced_while_it_was_away_is_told_so_and_stops() {
     assert!(stream.read_rest().await.is_empty(), "its session is over");
     flaky.relay.up();
     let ended = flaky.agent.ended().await;
-    assert!(matches!(ended, Err(Ended::Displaced)), "{ended:?}");
+    assert!(matches!(ended, Err(DialEnded::Displaced)), "{ended:?}");
     let current = flaky.stage.gateway.registry.current(&"one".parse().unwrap()).expect("the newer one stays");
     assert!(current.id > flaky.session.id && current.tunnel.stats().links == 1);
     let answer = flaky.ask(&flaky.apps.mirror, "GET /", "").await.message().await.expect("an answer");

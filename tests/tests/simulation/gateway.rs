@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gateway_agents::admission::{Admission, Candidate, Owners, refused};
-use gateway_agents::registry::{Credential, Lease, Registry, Subject};
+use gateway_agents::registry::{Credential, Registry, SessionLease, Subject};
 use gateway_config::Tunnel;
 use gateway_types::{UnixSeconds, WorkspaceName};
 use http::header::AUTHORIZATION;
@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
 use tunnel_link::drain::Drain;
-use tunnel_link::grpc::{self, Chunk, Code, FrameReader, Outgoing, Refused, Via};
+use tunnel_link::grpc::{self, Chunk, Code, FrameReader, Outgoing, RpcRefused, Via};
 use tunnel_link::pace::{Pace, Paced};
 use tunnel_proto::frame::{Body, Frame};
 use tunnel_proto::limit::{CHANNELS_MAX, WINDOW_BYTES_INITIAL, WINDOW_BYTES_MAX};
@@ -98,8 +98,8 @@ pub(crate) async fn run(shared: Arc<Shared>) -> turmoil::Result {
 }
 
 /// What the session of an agent with a token that never ends lives on.
-pub(crate) fn lease() -> Lease {
-    Lease::renewable(Credential::Token("t-1".parse().expect("an id")), None, UnixSeconds::new(0))
+pub(crate) fn lease() -> SessionLease {
+    SessionLease::renewable(Credential::Token("t-1".parse().expect("an id")), None, UnixSeconds::new(0))
 }
 
 impl Gateway {
@@ -130,7 +130,7 @@ impl Gateway {
         request: Request<Incoming>,
         peer: SocketAddr,
         pace: Arc<Pace>,
-    ) -> Result<Response<Outgoing>, Refused> {
+    ) -> Result<Response<Outgoing>, RpcRefused> {
         let workspace = authenticate(&request)?;
         let mut reader = FrameReader::new(request.into_body());
         let hello = match tokio::time::timeout(HELLO_TIMEOUT, reader.next()).await {
@@ -166,7 +166,7 @@ impl Gateway {
     }
 }
 
-fn authenticate<B>(request: &Request<B>) -> Result<WorkspaceName, Refused> {
+fn authenticate<B>(request: &Request<B>) -> Result<WorkspaceName, RpcRefused> {
     let bearer = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     bearer
         .and_then(|bearer| bearer.strip_prefix("Bearer "))

@@ -7,7 +7,7 @@ use e2e::raw::{Raw, RawApp};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc::{Receiver, channel};
 use tunnel_link::drain::Drained;
-use tunnel_link::raw::{Broken, code};
+use tunnel_link::raw::{CarrierBroken, code};
 
 use super::support::{World, soon, within_a_second};
 
@@ -112,7 +112,7 @@ async fn local_program_that_closes_without_hearing_the_answer_resets_the_apps_co
     let answering = async { while at_app.try_send(&much).await.is_ok() {} };
     within_a_second(answering).await;
     let ended = soon(ended).await;
-    assert!(matches!(ended, Err(Broken::Here(_))), "{ended:?}");
+    assert!(matches!(ended, Err(CarrierBroken::Here(_))), "{ended:?}");
     world.gateway.assert_empty().await;
 }
 
@@ -185,6 +185,6 @@ async fn user_outside_the_rules_loses_the_stream_alone() {
     assert_eq!(bystander.hear(8).await, b"unharmed");
     bystander.finish().await;
     let ended = bystander.ended().await;
-    assert!(!matches!(ended, Err(Broken::There { .. })), "{ended:?}");
+    assert!(!matches!(ended, Err(CarrierBroken::There { .. })), "{ended:?}");
     world.gateway.assert_empty().await;
 }

@@ -18,8 +18,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_tungstenite::tungstenite::protocol::Role;
-use tunnel_link::raw::{self, Broken, CLOSE_TIMEOUT, CUT_TIMEOUT, Carrier, Copied, PING_INTERVAL, Socket, code};
-use tunnel_link::switch::{Answer, ask};
+use tunnel_link::raw::{
+    self, CLOSE_TIMEOUT, CUT_TIMEOUT, Carrier, CarrierBroken, Copied, PING_INTERVAL, RawSocket, code,
+};
+use tunnel_link::switch::{SwitchAnswer, ask};
 use tunnel_proto::hello::Port;
 
 /// What lies between a user and their end of the stream.
@@ -99,12 +101,12 @@ impl World {
         }
         let answer = soon(ask(stream, request.body(Empty::<Bytes>::new()).unwrap())).await.expect("an answer");
         match answer {
-            Answer::Switched(head, stream) => {
+            SwitchAnswer::Switched(head, stream) => {
                 assert_eq!(head.headers["sec-websocket-protocol"], raw::PROTOCOL);
                 assert_eq!(head.headers["sec-websocket-accept"], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
                 stream
             }
-            Answer::Refused(head) => panic!("refused: {head:?}"),
+            SwitchAnswer::Refused(head) => panic!("refused: {head:?}"),
         }
     }
 
@@ -151,13 +153,13 @@ impl World {
 /// A user's end of a raw stream: what a local program has of it.
 pub(crate) struct User {
     pub(crate) stream: DuplexStream,
-    ended: JoinSet<Result<Copied, Broken>>,
+    ended: JoinSet<Result<Copied, CarrierBroken>>,
 }
 
 impl User {
     pub(crate) async fn on(stream: TokioIo<Upgraded>) -> Self {
         let (user, local) = duplex(LOCAL_BYTES);
-        let mut carrier = Carrier::new(stream, Role::Client, Socket::new(local), PING_INTERVAL).await;
+        let mut carrier = Carrier::new(stream, Role::Client, RawSocket::new(local), PING_INTERVAL).await;
         let mut ended = JoinSet::new();
         ended.spawn(async move {
             let result = carrier.run().await;
@@ -193,20 +195,20 @@ impl User {
     }
 
     /// Waits until the stream is over; returns how.
-    pub(crate) async fn ended(&mut self) -> Result<Copied, Broken> {
+    pub(crate) async fn ended(&mut self) -> Result<Copied, CarrierBroken> {
         soon(self.ended.join_next()).await.expect("once").expect("no panic")
     }
 
     /// Waits until the gateway closed it, and returns the code and reason.
     pub(crate) async fn closed(&mut self) -> (u16, String) {
         match self.ended().await {
-            Err(Broken::There { code, reason }) => (code, reason),
+            Err(CarrierBroken::There { code, reason }) => (code, reason),
             other => panic!("{other:?}"),
         }
     }
 
     /// Closes the local program's socket, both halves at once; returns what waits for how the stream ends.
-    pub(crate) fn abandon(self) -> impl Future<Output = Result<Copied, Broken>> {
+    pub(crate) fn abandon(self) -> impl Future<Output = Result<Copied, CarrierBroken>> {
         let Self { stream, mut ended } = self;
         drop(stream);
         async move { ended.join_next().await.expect("once").expect("no panic") }

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use crate::object::Live;
+use crate::object::LiveObject;
 use crate::retry::{self, ApiError};
 
 /// Longest time for one request, answer included.
@@ -37,7 +37,7 @@ const METADATA_LIST_ONLY: &str = "application/json;as=PartialObjectMetadataList;
 
 /// Client that gives up once its answers are not wanted any more.
 #[derive(Clone)]
-pub(crate) struct Api {
+pub(crate) struct CancelableApi {
     client: Client,
     manager: Arc<str>,
     stop: CancellationToken,
@@ -94,7 +94,7 @@ impl Call {
     }
 }
 
-impl Api {
+impl CancelableApi {
     /// Makes a client that writes as `manager` (Kubernetes, "Server-Side Apply": field managers).
     pub(crate) fn new(client: Client, manager: &str) -> Self {
         Self { client, manager: manager.into(), stop: CancellationToken::new(), headers: Arc::default() }
@@ -127,14 +127,14 @@ impl Api {
     }
 
     /// Reads an object's metadata.
-    pub(crate) async fn metadata(&self, path: &str) -> Result<Option<Live>, ApiError> {
+    pub(crate) async fn metadata(&self, path: &str) -> Result<Option<LiveObject>, ApiError> {
         let call = Call { accept: METADATA_ONLY, ..Call::new(Method::GET, path.to_owned()) };
-        Ok(found(self.call(&call).await)?.as_ref().map(Live::read))
+        Ok(found(self.call(&call).await)?.as_ref().map(LiveObject::read))
     }
 
     /// Reads the metadata of all objects with some labels.
-    pub(crate) async fn list_metadata(&self, path: &str, labels: &str) -> Result<Vec<Live>, ApiError> {
-        Ok(self.pages(path, labels, METADATA_LIST_ONLY).await?.iter().map(Live::read).collect())
+    pub(crate) async fn list_metadata(&self, path: &str, labels: &str) -> Result<Vec<LiveObject>, ApiError> {
+        Ok(self.pages(path, labels, METADATA_LIST_ONLY).await?.iter().map(LiveObject::read).collect())
     }
 
     /// Reads all objects with some labels, which are few.
@@ -252,7 +252,7 @@ impl Api {
 }
 
 /// Requests for a Lease, which are not repeated: a leader has no time for that.
-impl Api {
+impl CancelableApi {
     /// Reads an object, once.
     pub(crate) async fn get_once(&self, path: &str, patience: Duration) -> Result<Option<Value>, ApiError> {
         found(self.once(&Call::new(Method::GET, path.to_owned()), patience).await)

@@ -15,14 +15,14 @@ use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::Value;
 use tokio::time::Instant;
 use tracing::warn;
-use tunnel_proto::reconcile::{Blocker, Detail, FailureKind};
+use tunnel_proto::reconcile::{Blocker, FailureKind, ObjectDetail};
 
-use crate::api::{Api, Over};
+use crate::api::{CancelableApi, Over};
 use crate::config::{Group, Scope};
 use crate::delete::{self, Pruned};
 use crate::inventory::BadInventory;
 use crate::ledger;
-use crate::object::{CLUSTER_LABEL, Live, OWNER_ANNOTATION, Object, ObjectKey, Resource, is_rewritten};
+use crate::object::{CLUSTER_LABEL, LiveObject, OWNER_ANNOTATION, ObjectKey, Resource, SentObject, is_rewritten};
 use crate::order::sort_to_delete;
 use crate::prune::{self, Context};
 use crate::resources::Resources;
@@ -41,7 +41,7 @@ const GONE_POLL: Duration = Duration::from_millis(100);
 
 /// Obstacle to what was wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Problem {
+pub(crate) struct ApplyProblem {
     pub(crate) kind: FailureKind,
     /// Text for people, which names the object.
     pub(crate) message: String,
@@ -55,31 +55,31 @@ pub(crate) enum Stopped {
     /// A newer intent has replaced this one: errors are of no interest.
     Superseded,
     /// It cannot go on.
-    Problem(Problem),
+    Problem(ApplyProblem),
 }
 
 /// Result of a pass.
 #[derive(Debug, Default)]
-pub(crate) struct Outcome {
-    pub(crate) problems: Vec<Problem>,
+pub(crate) struct ApplyOutcome {
+    pub(crate) problems: Vec<ApplyProblem>,
     /// Objects that are being deleted and still there.
     pub(crate) left: Vec<Blocker>,
     /// The Deployments that were applied, as the API server has them.
     pub(crate) deployments: Vec<Deployment>,
     /// Objects that have to be gone before the workload is applied.
-    pub(crate) waits: Vec<Detail>,
+    pub(crate) waits: Vec<ObjectDetail>,
     /// An object is not the workspace's, or its owner is not known: nothing may run that uses it.
     pub(crate) is_withheld: bool,
 }
 
 /// Context of passes.
 pub(crate) struct Pass<'a> {
-    pub(crate) api: &'a Api,
+    pub(crate) api: &'a CancelableApi,
     pub(crate) resources: &'a Resources,
     pub(crate) scope: &'a Scope,
 }
 
-impl Problem {
+impl ApplyProblem {
     /// Makes the problem of an object.
     pub(crate) fn of(object: &impl std::fmt::Display, error: &ApiError) -> Self {
         let kind = match error {
@@ -111,14 +111,14 @@ impl Stopped {
             | ApiError::Conflict(_)
             | ApiError::Forbidden(_)
             | ApiError::Invalid(_)
-            | ApiError::Unavailable { .. } => Self::Problem(Problem::of(object, error)),
+            | ApiError::Unavailable { .. } => Self::Problem(ApplyProblem::of(object, error)),
         }
     }
 }
 
 impl From<BadInventory> for Stopped {
     fn from(error: BadInventory) -> Self {
-        Self::Problem(Problem::config(error.to_string()))
+        Self::Problem(ApplyProblem::config(error.to_string()))
     }
 }
 
@@ -128,8 +128,8 @@ impl Pass<'_> {
     ///
     /// # Errors
     /// [`Stopped`] if the API server does not answer or the inventory is not ours to write; other problems are in the outcome.
-    pub(crate) async fn apply(&self, group: &Group, is_withheld: bool) -> Result<Outcome, Stopped> {
-        let mut outcome = Outcome { is_withheld, ..Outcome::default() };
+    pub(crate) async fn apply(&self, group: &Group, is_withheld: bool) -> Result<ApplyOutcome, Stopped> {
+        let mut outcome = ApplyOutcome { is_withheld, ..ApplyOutcome::default() };
         let wanted = group.keys();
         let inventory = &group.inventory;
         let tracked = ledger::write(self.api, inventory, |tracked| tracked.union(&wanted).cloned().collect()).await?;
@@ -143,7 +143,7 @@ impl Pass<'_> {
             let mut is_ours = false;
             match self.apply_object(object, group.name(), &mut is_ours).await {
                 Ok(applied) => {
-                    uids.insert(Live::read(&applied).uid);
+                    uids.insert(LiveObject::read(&applied).uid);
                     if object.key.kind == "Deployment" {
                         outcome.deployments.extend(serde_json::from_value(applied).ok());
                     }
@@ -167,7 +167,7 @@ impl Pass<'_> {
     }
 
     /// Decides whether a workload has to wait.
-    async fn is_held(&self, object: &Object, outcome: &mut Outcome) -> Result<bool, Stopped> {
+    async fn is_held(&self, object: &SentObject, outcome: &mut ApplyOutcome) -> Result<bool, Stopped> {
         if outcome.is_withheld {
             return Ok(true);
         }
@@ -183,21 +183,21 @@ impl Pass<'_> {
         Ok(true)
     }
 
-    async fn find(&self, object: &Object) -> Result<Resource, Stopped> {
+    async fn find(&self, object: &SentObject) -> Result<Resource, Stopped> {
         let key = &object.key;
         let found = self.resources.find(self.api, &key.group, Some(&object.version), &key.kind).await;
         let found = found.map_err(|error| Stopped::by(key, &error))?;
         if found.is_namespaced {
             Ok(found)
         } else {
-            Err(Stopped::Problem(Problem::config(format!("{key} is of the whole cluster and not of a workspace"))))
+            Err(Stopped::Problem(ApplyProblem::config(format!("{key} is of the whole cluster and not of a workspace"))))
         }
     }
 
     /// Applies one object; returns what the API server made of it. An object that appears while it is being applied is
     /// not taken over, but looked at again. `is_ours` tells afterwards whether it is certain that no object of another
     /// owner is in its place.
-    async fn apply_object(&self, object: &Object, inventory: &str, is_ours: &mut bool) -> Result<Value, Stopped> {
+    async fn apply_object(&self, object: &SentObject, inventory: &str, is_ours: &mut bool) -> Result<Value, Stopped> {
         let key = &object.key;
         let mut resource = self.find(object).await?;
         let mut judgements = 0;
@@ -231,35 +231,35 @@ impl Pass<'_> {
     }
 
     /// Checks that an object may be applied over what is there.
-    fn check(&self, key: &ObjectKey, live: Option<&Live>, inventory: &str) -> Result<(), Stopped> {
+    fn check(&self, key: &ObjectKey, live: Option<&LiveObject>, inventory: &str) -> Result<(), Stopped> {
         let Some(live) = live else { return Ok(()) };
         if !self.is_ours(live, inventory) {
             let message = format!(
                 "{key} is there already and is not of this workspace: it is left as it is, and nothing of the workspace is started \
                  beside it"
             );
-            return Err(Stopped::Problem(Problem::config(message)));
+            return Err(Stopped::Problem(ApplyProblem::config(message)));
         }
         if live.deleting_since.is_some() {
             let held =
                 if live.finalizers.is_empty() { String::new() } else { format!(" by {}", live.finalizers.join(", ")) };
             let message = format!("{key} is still being deleted, held{held}: it can be made again once it is gone");
             let kind = FailureKind::Kubernetes;
-            return Err(Stopped::Problem(Problem { kind, message, is_temporary: false }));
+            return Err(Stopped::Problem(ApplyProblem { kind, message, is_temporary: false }));
         }
         Ok(())
     }
 
     /// Reads an object's metadata; and the whole object, if it is not to be applied while it is as it was sent.
-    async fn live(&self, key: &ObjectKey, path: &str) -> Result<(Option<Live>, Option<Value>), ApiError> {
+    async fn live(&self, key: &ObjectKey, path: &str) -> Result<(Option<LiveObject>, Option<Value>), ApiError> {
         if !is_rewritten(key) {
             return Ok((self.api.metadata(path).await?, None));
         }
         let whole = self.api.get(path).await?;
-        Ok((whole.as_ref().map(Live::read), whole))
+        Ok((whole.as_ref().map(LiveObject::read), whole))
     }
 
-    fn is_ours(&self, live: &Live, inventory: &str) -> bool {
+    fn is_ours(&self, live: &LiveObject, inventory: &str) -> bool {
         let owner = live.annotations.get(OWNER_ANNOTATION).map(String::as_str);
         let cluster = live.labels.get(CLUSTER_LABEL);
         owner == Some(inventory) && cluster.is_none_or(|cluster| *cluster == self.scope.cluster)
@@ -271,7 +271,7 @@ impl Pass<'_> {
         inventory: &str,
         applied: &BTreeSet<String>,
         forgotten: &mut BTreeSet<ObjectKey>,
-        outcome: &mut Outcome,
+        outcome: &mut ApplyOutcome,
     ) -> Result<(), Stopped> {
         // No workspace's inventory has a namespace in it; if one does, it is not touched while others are left.
         let occupied =
@@ -317,7 +317,7 @@ impl Pass<'_> {
                 warn!(workspace = self.scope.workspace, object = %key, ?why, "not deleted, and not tracked any more");
                 Ok(false)
             }
-            Err(ApiError::Conflict(message)) => Err(Stopped::Problem(Problem {
+            Err(ApiError::Conflict(message)) => Err(Stopped::Problem(ApplyProblem {
                 kind: FailureKind::Kubernetes,
                 message: format!("{key} {message}"),
                 is_temporary: true,
@@ -326,13 +326,13 @@ impl Pass<'_> {
         }
     }
 
-    async fn look(&self, key: &ObjectKey) -> Result<Option<Live>, Stopped> {
+    async fn look(&self, key: &ObjectKey) -> Result<Option<LiveObject>, Stopped> {
         delete::look(self.api, self.resources, key).await.map_err(|error| Stopped::by(key, &error))
     }
 }
 
 /// Names the finalizers that hold an object that is to go.
-pub(crate) fn blocker(key: &ObjectKey, live: &Live) -> Blocker {
+pub(crate) fn blocker(key: &ObjectKey, live: &LiveObject) -> Blocker {
     Blocker {
         object: key.to_string(),
         finalizers: live.finalizers.clone(),

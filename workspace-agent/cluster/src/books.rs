@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tunnel_proto::reconcile::{Detail, FailureKind, FromCluster, Report, Termination};
+use tunnel_proto::reconcile::{FailureKind, FromCluster, ObjectDetail, Termination, WorkspaceReport};
 
 use crate::tracker::{Attempts, Tracker};
 use crate::view::View;
@@ -13,22 +13,22 @@ const NOTED_WITHIN: Duration = Duration::from_secs(15);
 
 /// Books of one conversation.
 #[derive(Debug, Default)]
-pub(crate) struct Books {
+pub(crate) struct ConversationBooks {
     pub(crate) view: View,
     tracker: Tracker,
-    known: BTreeMap<String, Known>,
+    known: BTreeMap<String, NamedWorkspace>,
     wants_full: bool,
 }
 
 /// A workspace that the gateway named.
 #[derive(Debug, Default)]
-struct Known {
+struct NamedWorkspace {
     namespace: String,
     attempts: Attempts,
     is_tried: bool,
     termination: Option<Termination>,
-    secrets: Vec<Detail>,
-    waits: Vec<Detail>,
+    secrets: Vec<ObjectDetail>,
+    waits: Vec<ObjectDetail>,
     /// Last full round that named it.
     round: u64,
 }
@@ -41,12 +41,12 @@ pub(crate) struct Attempted {
     /// Nothing of the intent is left to be applied.
     pub(crate) is_complete: bool,
     pub(crate) termination: Option<Termination>,
-    pub(crate) secrets: Vec<Detail>,
+    pub(crate) secrets: Vec<ObjectDetail>,
     /// Objects that have to be gone before the rest is applied.
-    pub(crate) waits: Vec<Detail>,
+    pub(crate) waits: Vec<ObjectDetail>,
 }
 
-impl Books {
+impl ConversationBooks {
     /// Makes the books of a conversation that goes on in the channel of an earlier one.
     pub(crate) fn after(last_number: u64) -> Self {
         Self { tracker: Tracker::after(last_number), ..Self::default() }
@@ -119,7 +119,7 @@ impl Books {
         let mut details = known.waits.clone();
         details.extend(known.secrets.iter().cloned());
         details.extend(self.view.details_of(name));
-        let report = Report {
+        let report = WorkspaceReport {
             number: 0,
             workspace: name.to_owned(),
             namespace: known.namespace.clone(),
@@ -184,14 +184,14 @@ mod tests {
 
     const NOW: Duration = Duration::ZERO;
 
-    fn books() -> Books {
-        let mut books = Books::default();
+    fn books() -> ConversationBooks {
+        let mut books = ConversationBooks::default();
         listed(&mut books);
         assert_eq!(books.intend("w", "ns", 1, 1), Ok(true));
         books
     }
 
-    fn listed(books: &mut Books) {
+    fn listed(books: &mut ConversationBooks) {
         books.view.deployments_listed();
         books.view.pods_listed();
     }
@@ -206,7 +206,7 @@ mod tests {
         Attempted { generation, failure, is_complete: true, ..Attempted::default() }
     }
 
-    fn said(books: &mut Books) -> Option<Report> {
+    fn said(books: &mut ConversationBooks) -> Option<WorkspaceReport> {
         match books.next(NOW)? {
             FromCluster::Report(report) => Some(*report),
             FromCluster::Begin(_) | FromCluster::FullRequest => None,
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn nothing_is_said_of_a_workspace_before_the_cluster_was_looked_at() {
-        let mut books = Books::default();
+        let mut books = ConversationBooks::default();
         assert_eq!(books.intend("w", "ns", 1, 1), Ok(true));
         books.view.deployment(&deployment());
         books.refresh_all();
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn failure_is_told_even_while_the_cluster_cannot_be_looked_at() {
-        let mut books = Books::default();
+        let mut books = ConversationBooks::default();
         assert_eq!(books.intend("w", "ns", 1, 1), Ok(true));
         books.attempted("w", attempt(1, Some("down")));
         assert!(said(&mut books).is_some_and(|report| report.failure.is_some()));
@@ -252,7 +252,7 @@ mod tests {
         let mut books = books();
         books.view.deployment(&deployment());
         let waits =
-            vec![Detail { object: "Deployment w".into(), reason: "Waiting".into(), message: "for a pod".into() }];
+            vec![ObjectDetail { object: "Deployment w".into(), reason: "Waiting".into(), message: "for a pod".into() }];
         books.attempted("w", Attempted { is_complete: false, waits: waits.clone(), ..attempt(1, None) });
         assert!(said(&mut books).is_some_and(|report| (report.applied, report.details) == (0, waits)));
         books.attempted("w", attempt(1, None));

@@ -6,7 +6,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use crate::inventory::{BadInventory, encode};
-use crate::object::{CLUSTER_LABEL, INVENTORY_LABEL, OWNER_ANNOTATION, Object, ObjectKey, WORKSPACE_LABEL};
+use crate::object::{CLUSTER_LABEL, INVENTORY_LABEL, OWNER_ANNOTATION, ObjectKey, SentObject, WORKSPACE_LABEL};
 use crate::order::sort_to_apply;
 
 /// Workspace that objects are for, and its cluster and namespace.
@@ -20,8 +20,8 @@ pub(crate) struct Scope {
 /// Inventory and the objects that it owns, in the order in which they are applied.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Group {
-    pub(crate) inventory: Object,
-    pub(crate) objects: Vec<Object>,
+    pub(crate) inventory: SentObject,
+    pub(crate) objects: Vec<SentObject>,
 }
 
 /// Reason why a configuration cannot be applied. Each text names the object and what is wrong with it.
@@ -91,7 +91,7 @@ pub(crate) fn parse(bytes: &[u8], scope: &Scope, is_terminated: bool) -> Result<
     let mut groups: BTreeMap<String, Group> = BTreeMap::new();
     let mut owned = Vec::new();
     for (index, value) in values.into_iter().enumerate() {
-        let object = Object::read(value).ok_or(ConfigError::Unnamed(index))?;
+        let object = SentObject::read(value).ok_or(ConfigError::Unnamed(index))?;
         check(&object, scope)?;
         if !seen.insert(object.key.clone()) {
             return Err(ConfigError::Twice(object.key));
@@ -121,13 +121,13 @@ pub(crate) fn parse(bytes: &[u8], scope: &Scope, is_terminated: bool) -> Result<
     Ok(groups.into_values().collect())
 }
 
-fn is_inventory(object: &Object) -> bool {
+fn is_inventory(object: &SentObject) -> bool {
     object.key.kind == "ConfigMap"
         && object.key.group.is_empty()
         && object.label(INVENTORY_LABEL) == Some(&object.key.name)
 }
 
-fn check(object: &Object, scope: &Scope) -> Result<(), ConfigError> {
+fn check(object: &SentObject, scope: &Scope) -> Result<(), ConfigError> {
     let key = || object.key.clone();
     if object.key.namespace != scope.namespace {
         return Err(ConfigError::Namespace { key: key(), namespace: scope.namespace.clone() });

@@ -11,9 +11,9 @@ use tokio::time::Instant;
 use tunnel_proto::reconcile::SecretRef;
 use work_queue::{Completion, Requeue, RetryDelays, Runner, WorkQueue};
 
-use crate::conversation::Shared;
+use crate::conversation::ConversationShared;
 use crate::pass::Shell;
-use crate::worker::{self, Again, PassEnd, Slot};
+use crate::worker::{self, Again, Mailbox, PassEnd};
 
 /// Passes at once: as many as an API server serves without making its other clients wait.
 const PASSES_MAX: usize = 16;
@@ -28,7 +28,7 @@ const LOOK: RetryDelays = RetryDelays { first: Duration::from_millis(250), max: 
 /// Workspaces that the gateway has named, and the passes over them.
 pub(crate) struct Controller {
     shell: Arc<Shell>,
-    shared: Arc<Shared>,
+    shared: Arc<ConversationShared>,
     workspaces: BTreeMap<String, Entry>,
     pub(crate) runner: Runner<String, Instant, Option<PassEnd>>,
     /// Workspaces of which objects have to be gone before the workload is applied.
@@ -39,26 +39,26 @@ pub(crate) struct Controller {
 
 /// A workspace, as the controller knows it.
 struct Entry {
-    slot: Arc<Slot>,
+    slot: Arc<Mailbox>,
     /// Looks in a row at objects that are being deleted.
     looks: u32,
 }
 
 impl Controller {
     /// Makes the controller of a conversation. No workspace is known yet.
-    pub(crate) fn new(shell: Arc<Shell>, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(shell: Arc<Shell>, shared: Arc<ConversationShared>) -> Self {
         let movements = shared.movements();
         let (runner, held) = (Runner::default(), BTreeSet::new());
         Self { shell, shared, workspaces: BTreeMap::new(), runner, held, movements }
     }
 
     /// Returns the slot of a workspace.
-    pub(crate) fn get(&self, name: &str) -> Option<&Slot> {
+    pub(crate) fn get(&self, name: &str) -> Option<&Mailbox> {
         self.workspaces.get(name).map(|workspace| &*workspace.slot)
     }
 
     /// Returns the slot of a workspace, which `make` makes if there is none, and has it looked at.
-    pub(crate) fn add(&mut self, name: &str, make: impl FnOnce() -> Slot) -> &Slot {
+    pub(crate) fn add(&mut self, name: &str, make: impl FnOnce() -> Mailbox) -> &Mailbox {
         self.runner.queue.add(name.to_owned(), Instant::now());
         let workspace = self.workspaces.entry(name.to_owned());
         &workspace.or_insert_with(|| Entry { slot: Arc::new(make()), looks: 0 }).slot

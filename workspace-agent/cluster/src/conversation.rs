@@ -18,8 +18,8 @@ use tunnel_proto::reconcile::{
 use tunnel_proto::state::{ActualState, DesiredState};
 use work_queue::{Completion, until};
 
-use crate::api::Api;
-use crate::books::{Attempted, Books};
+use crate::api::CancelableApi;
+use crate::books::{Attempted, ConversationBooks};
 use crate::config::{self, Scope};
 use crate::controller::Controller;
 use crate::observe;
@@ -27,8 +27,8 @@ use crate::orphans;
 use crate::pass::Shell;
 use crate::resources::Resources;
 use crate::terminate::check_namespace;
-use crate::worker::{PassEnd, Slot};
-use crate::{End, Options};
+use crate::worker::{Mailbox, PassEnd};
+use crate::{ClusterConversationEnd, Options};
 
 /// Most bytes that are read at once.
 const READ_BYTES: usize = 64 * 1024;
@@ -47,23 +47,23 @@ const LAST_REQUESTS: Duration = Duration::from_secs(12);
 const CHANGES_MAX: usize = 64;
 
 /// Books of a conversation, and notifications of their changes.
-pub(crate) struct Shared {
-    books: Mutex<Books>,
+pub(crate) struct ConversationShared {
+    books: Mutex<ConversationBooks>,
     news: Notify,
     /// Tells of changes of Deployments and pods.
     movements: watch::Sender<()>,
     started: Instant,
 }
 
-impl Shared {
+impl ConversationShared {
     /// Makes the state of a conversation whose channel carried reports up to a number.
     pub(crate) fn after(last_number: u64) -> Self {
-        let books = Mutex::new(Books::after(last_number));
+        let books = Mutex::new(ConversationBooks::after(last_number));
         Self { books, news: Notify::new(), movements: watch::Sender::default(), started: Instant::now() }
     }
 
     /// Reads the books.
-    pub(crate) fn read<R>(&self, read: impl FnOnce(&Books) -> R) -> R {
+    pub(crate) fn read<R>(&self, read: impl FnOnce(&ConversationBooks) -> R) -> R {
         read(&self.books.lock())
     }
 
@@ -78,7 +78,7 @@ impl Shared {
     }
 
     /// Changes the books, and wakes the writer to the gateway.
-    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut Books) -> R) -> R {
+    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut ConversationBooks) -> R) -> R {
         let result = change(&mut self.books.lock());
         self.news.notify_one();
         result
@@ -104,12 +104,12 @@ impl<C: AsyncRead> Incoming<C> {
     /// Returns the next message; `None` at the end.
     ///
     /// Cancel safety: safe; what was read is kept.
-    async fn next(&mut self) -> Result<Option<ToCluster>, End> {
+    async fn next(&mut self) -> Result<Option<ToCluster>, ClusterConversationEnd> {
         loop {
-            if let Some(message) = self.decoder.next_message().map_err(End::Protocol)? {
+            if let Some(message) = self.decoder.next_message().map_err(ClusterConversationEnd::Protocol)? {
                 return Ok(Some(message));
             }
-            let read = self.half.read(&mut self.buffer).await.map_err(End::Broken)?;
+            let read = self.half.read(&mut self.buffer).await.map_err(ClusterConversationEnd::Broken)?;
             match self.buffer.get(..read) {
                 Some([]) | None => return Ok(None),
                 Some(piece) => self.decoder.push(piece),
@@ -152,7 +152,7 @@ impl<C: AsyncWrite> Sending<C> {
 }
 
 /// Holds the conversation over a channel until it ends.
-pub(crate) async fn run<C>(options: Options, channel: C, stop: CancellationToken) -> End
+pub(crate) async fn run<C>(options: Options, channel: C, stop: CancellationToken) -> ClusterConversationEnd
 where
     C: AsyncRead + AsyncWrite + Send,
 {
@@ -160,23 +160,23 @@ where
     let mut outgoing = Sending { half: write, unsent: Bytes::new() };
     let mut incoming = Incoming { half: read, decoder: Decoder::default(), buffer: vec![0; READ_BYTES] };
     let first = tokio::select! {
-        () = stop.cancelled() => return End::Stopped,
+        () = stop.cancelled() => return ClusterConversationEnd::Stopped,
         first = incoming.next() => first,
     };
     let mut terms = match first {
         Ok(Some(ToCluster::Terms(terms))) => terms,
         Ok(Some(ToCluster::Intent(_) | ToCluster::RoundEnd { .. } | ToCluster::Noted { .. })) => {
-            return End::Protocol(MessageError::UnknownBody);
+            return ClusterConversationEnd::Protocol(MessageError::UnknownBody);
         }
-        Ok(None) => return End::Closed,
+        Ok(None) => return ClusterConversationEnd::Closed,
         Err(end) => return end,
     };
-    let api = Api::new(options.client, &options.field_manager);
+    let api = CancelableApi::new(options.client, &options.field_manager);
     let begin = Begin { agent_version: env!("CARGO_PKG_VERSION").to_owned(), kubernetes_version: version(&api).await };
     info!(cluster = terms.cluster, kubernetes = begin.kubernetes_version, ?terms.namespaces, "reconciling workspaces");
     let begin = FromCluster::Begin(begin).encode();
     if let Err(error) = outgoing.send(begin).await {
-        return End::Broken(error);
+        return ClusterConversationEnd::Broken(error);
     }
     let mut is_again = false;
     // Numbers are the channel's: the gateway takes one that is not higher than those before for a repetition.
@@ -184,27 +184,27 @@ where
     loop {
         let mut conversation = Conversation::new(api.clone(), terms, is_again, last_number);
         let next = conversation.go(&mut incoming, &mut outgoing, &stop).await;
-        last_number = conversation.shared.read(Books::last_number);
-        conversation.end(matches!(next, Next::End(End::Stopped))).await;
+        last_number = conversation.shared.read(ConversationBooks::last_number);
+        conversation.end(matches!(next, AfterConversation::End(ClusterConversationEnd::Stopped))).await;
         match next {
             // Work under other terms is found in the cluster; every report that counts is sent again.
-            Next::Terms(new) => terms = new,
-            Next::End(end) => return end,
+            AfterConversation::Terms(new) => terms = new,
+            AfterConversation::End(end) => return end,
         }
         is_again = true;
     }
 }
 
-async fn version(api: &Api) -> String {
+async fn version(api: &CancelableApi) -> String {
     let version = api.get_once("/version", VERSION_TIMEOUT).await;
     let version = version.ok().flatten().unwrap_or_default();
     version.get("gitVersion").and_then(Value::as_str).unwrap_or("unknown").to_owned()
 }
 
 /// Continuation after a conversation under some terms.
-enum Next {
+enum AfterConversation {
     Terms(Terms),
-    End(End),
+    End(ClusterConversationEnd),
 }
 
 /// Extent of the watches on the cluster.
@@ -221,7 +221,7 @@ enum Watched {
 /// Conversation under one set of terms.
 struct Conversation {
     terms: Terms,
-    shared: Arc<Shared>,
+    shared: Arc<ConversationShared>,
     shell: Arc<Shell>,
     controller: Controller,
     watches: JoinSet<()>,
@@ -233,10 +233,10 @@ struct Conversation {
 }
 
 impl Conversation {
-    fn new(api: Api, terms: Terms, is_again: bool, last_number: u64) -> Self {
-        let shared = Arc::new(Shared::after(last_number));
+    fn new(api: CancelableApi, terms: Terms, is_again: bool, last_number: u64) -> Self {
+        let shared = Arc::new(ConversationShared::after(last_number));
         if is_again {
-            shared.change(Books::want_full);
+            shared.change(ConversationBooks::want_full);
         }
         let shell = Arc::new(Shell {
             api,
@@ -262,7 +262,7 @@ impl Conversation {
         incoming: &mut Incoming<C>,
         outgoing: &mut Sending<C>,
         stop: &CancellationToken,
-    ) -> Next {
+    ) -> AfterConversation {
         let shared = self.shared.clone();
         let mut writing = std::pin::pin!(speak(&shared, outgoing));
         loop {
@@ -270,20 +270,20 @@ impl Conversation {
             let due = self.controller.next_due();
             tokio::select! {
                 biased;
-                () = stop.cancelled() => return Next::End(End::Stopped),
-                error = &mut writing => return Next::End(End::Broken(error)),
+                () = stop.cancelled() => return AfterConversation::End(ClusterConversationEnd::Stopped),
+                error = &mut writing => return AfterConversation::End(ClusterConversationEnd::Broken(error)),
                 Some(completion) = self.controller.runner.next() => self.pass_ended(completion),
                 Some(secret) = self.changes.1.recv() => self.controller.secret_changed(&secret),
                 Ok(()) = self.controller.movements.changed() => self.controller.moved(),
                 () = until(due) => {}
                 message = incoming.next() => match message {
                     Ok(Some(ToCluster::Terms(terms))) if terms == self.terms => {}
-                    Ok(Some(ToCluster::Terms(terms))) => return Next::Terms(terms),
+                    Ok(Some(ToCluster::Terms(terms))) => return AfterConversation::Terms(terms),
                     Ok(Some(ToCluster::Intent(intent))) => self.intend(intent),
                     Ok(Some(ToCluster::RoundEnd { round, workspaces })) => self.round_ended(round, workspaces),
                     Ok(Some(ToCluster::Noted { number })) => self.shared.change(|books| books.noted(number)),
-                    Ok(None) => return Next::End(End::Closed),
-                    Err(end) => return Next::End(end),
+                    Ok(None) => return AfterConversation::End(ClusterConversationEnd::Closed),
+                    Err(end) => return AfterConversation::End(end),
                 },
             }
         }
@@ -307,7 +307,7 @@ impl Conversation {
         let Err(error) = self.controller.settle(completion) else { return };
         error!(%error, "the work on a workspace broke off, asking for everything again");
         self.controller.clear();
-        self.shared.change(Books::want_full);
+        self.shared.change(ConversationBooks::want_full);
     }
 
     fn intend(&mut self, intent: Intent) {
@@ -333,7 +333,7 @@ impl Conversation {
                     self.follow(secret);
                 }
                 let (scope, closing) = (self.scope(&name, &intent.namespace), self.closing.child_token());
-                self.controller.add(&name, || Slot::new(scope, closing)).put(intent, inventories);
+                self.controller.add(&name, || Mailbox::new(scope, closing)).put(intent, inventories);
             }
             Err(message) => {
                 warn!(workspace = name, generation, message, "an intent cannot be carried out");
@@ -412,7 +412,7 @@ impl Conversation {
 }
 
 /// Writes messages as they become due. Ends when it cannot.
-async fn speak<C: AsyncRead + AsyncWrite>(shared: &Shared, outgoing: &mut Sending<C>) -> std::io::Error {
+async fn speak<C: AsyncRead + AsyncWrite>(shared: &ConversationShared, outgoing: &mut Sending<C>) -> std::io::Error {
     if let Err(error) = outgoing.finish().await {
         return error;
     }

@@ -1,8 +1,8 @@
 //! Deletes objects as they were judged, and looks at them until they are gone.
 
-use crate::api::Api;
-use crate::object::{Live, ObjectKey, has_dependents};
-use crate::prune::{Context, Verdict, Why, judge};
+use crate::api::CancelableApi;
+use crate::object::{LiveObject, ObjectKey, has_dependents};
+use crate::prune::{Context, PruneVerdict, Why, judge};
 use crate::resources::Resources;
 use crate::retry::ApiError;
 
@@ -15,11 +15,11 @@ pub(crate) enum Pruned {
     /// It is not there.
     Gone,
     /// Its deletion was requested now.
-    Deleted(Live),
+    Deleted(LiveObject),
     /// Its deletion was requested earlier.
-    Leaving(Live),
+    Leaving(LiveObject),
     /// It has to wait for other objects.
-    Held(Live),
+    Held(LiveObject),
     /// It is not ours to delete.
     Released(Why),
 }
@@ -29,7 +29,7 @@ pub(crate) enum Pruned {
 /// # Errors
 /// [`ApiError::Conflict`] if it changes all the time, with a text that goes behind the object's name.
 pub(crate) async fn prune(
-    api: &Api,
+    api: &CancelableApi,
     resources: &Resources,
     key: &ObjectKey,
     context: Context<'_>,
@@ -38,10 +38,10 @@ pub(crate) async fn prune(
         let Some((path, live)) = resources.look(api, key).await? else { return Ok(Pruned::Gone) };
         let verdict = judge(key, &live, context);
         let (uid, resource_version) = match verdict {
-            Verdict::Leaving => return Ok(Pruned::Leaving(live)),
-            Verdict::Held => return Ok(Pruned::Held(live)),
-            Verdict::Released(why) => return Ok(Pruned::Released(why)),
-            Verdict::Delete { uid, resource_version } => (uid, resource_version),
+            PruneVerdict::Leaving => return Ok(Pruned::Leaving(live)),
+            PruneVerdict::Held => return Ok(Pruned::Held(live)),
+            PruneVerdict::Released(why) => return Ok(Pruned::Released(why)),
+            PruneVerdict::Delete { uid, resource_version } => (uid, resource_version),
         };
         match api.delete(&path, &uid, &resource_version, has_dependents(key)).await {
             Ok(()) => return Ok(Pruned::Deleted(live)),
@@ -58,6 +58,10 @@ pub(crate) async fn prune(
 ///
 /// # Errors
 /// [`ApiError`].
-pub(crate) async fn look(api: &Api, resources: &Resources, key: &ObjectKey) -> Result<Option<Live>, ApiError> {
+pub(crate) async fn look(
+    api: &CancelableApi,
+    resources: &Resources,
+    key: &ObjectKey,
+) -> Result<Option<LiveObject>, ApiError> {
     Ok(resources.look(api, key).await?.map(|(_, live)| live))
 }

@@ -23,7 +23,7 @@ const _: () = assert!(RETRY_PERIOD.as_secs() + 2 * REQUEST_TIMEOUT.as_secs() < R
 
 /// Contents of a Lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Record {
+pub(crate) struct LeaseRecord {
     /// Identity of the holder; empty if there is none.
     pub(crate) holder: String,
     /// Opaque; changes with each renewal.
@@ -48,7 +48,7 @@ pub(crate) enum Action {
 pub(crate) struct Election {
     identity: String,
     /// Record that was seen last, and the time since which it has been so.
-    seen: Option<(Record, Duration)>,
+    seen: Option<(LeaseRecord, Duration)>,
     /// Time of the last write by this candidate, if that is in force.
     held: Option<Duration>,
 }
@@ -60,7 +60,7 @@ impl Election {
     }
 
     /// Decides about the Lease that was found, if there is one. `now` is any clock that never goes back.
-    pub(crate) fn found(&mut self, record: Option<Record>, now: Duration) -> Action {
+    pub(crate) fn found(&mut self, record: Option<LeaseRecord>, now: Duration) -> Action {
         let Some(record) = record else {
             self.seen = None;
             return Action::Write { transitions: 0 };
@@ -111,8 +111,8 @@ mod tests {
 
     use super::*;
 
-    fn record(holder: &str, renewed: u32) -> Record {
-        Record { holder: holder.into(), renewed: renewed.to_string(), duration: LEASE_DURATION, transitions: 4 }
+    fn record(holder: &str, renewed: u32) -> LeaseRecord {
+        LeaseRecord { holder: holder.into(), renewed: renewed.to_string(), duration: LEASE_DURATION, transitions: 4 }
     }
 
     fn at(seconds: u64) -> Duration {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[derive(Clone, Copy, Debug)]
-    enum Event {
+    enum ElectionEvent {
         /// A candidate asks and writes; both may be lost on the way.
         Try {
             who: usize,
@@ -164,14 +164,14 @@ mod tests {
         Wait(u64),
     }
 
-    fn events() -> impl Strategy<Value = Event> {
+    fn events() -> impl Strategy<Value = ElectionEvent> {
         prop_oneof![
-            (0..3_usize, any::<bool>(), any::<bool>()).prop_map(|(who, reads, writes)| Event::Try {
+            (0..3_usize, any::<bool>(), any::<bool>()).prop_map(|(who, reads, writes)| ElectionEvent::Try {
                 who,
                 reads,
                 writes
             }),
-            (0..6_000_u64).prop_map(Event::Wait),
+            (0..6_000_u64).prop_map(ElectionEvent::Wait),
         ]
     }
 
@@ -180,18 +180,18 @@ mod tests {
         #[test]
         fn two_never_lead_at_once(events in proptest::collection::vec(events(), 0..200)) {
             let mut candidates: Vec<_> = (0..3).map(|who| Election::new(format!("c{who}"))).collect();
-            let (mut lease, mut now, mut renewals) = (None::<Record>, Duration::ZERO, 0_u32);
+            let (mut lease, mut now, mut renewals) = (None::<LeaseRecord>, Duration::ZERO, 0_u32);
             for event in events {
                 match event {
-                    Event::Wait(millis) => now += Duration::from_millis(millis),
-                    Event::Try { reads: false, .. } => {}
-                    Event::Try { who, writes, .. } => {
+                    ElectionEvent::Wait(millis) => now += Duration::from_millis(millis),
+                    ElectionEvent::Try { reads: false, .. } => {}
+                    ElectionEvent::Try { who, writes, .. } => {
                         let began = now;
                         if let Action::Write { transitions } = candidates[who].found(lease.clone(), now)
                             && writes
                         {
                             renewals += 1;
-                            lease = Some(Record { transitions, ..record(&format!("c{who}"), renewals) });
+                            lease = Some(LeaseRecord { transitions, ..record(&format!("c{who}"), renewals) });
                             candidates[who].written(began);
                         }
                     }

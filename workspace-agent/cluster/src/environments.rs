@@ -24,10 +24,10 @@ use tracing::{debug, info};
 use tunnel_proto::environments::{Call, Decoder, Done, MessageError, ObjectError, ObjectErrorCode};
 
 use self::lanes::Lanes;
-use self::run::Run;
+use self::run::CallRun;
 use self::say::{Say, speak};
 use crate::Options;
-use crate::api::Api;
+use crate::api::CancelableApi;
 use crate::resources::Resources;
 
 /// Calls at a time: as many as an API server serves without making its other clients wait.
@@ -48,7 +48,7 @@ const LAST_REQUEST: Duration = Duration::from_secs(12);
 pub struct Environments(Arc<Shared>);
 
 struct Shared {
-    api: Api,
+    api: CancelableApi,
     /// Namespace of the inventories.
     namespace: String,
     resources: Resources,
@@ -58,7 +58,7 @@ struct Shared {
 
 /// Room for one call.
 #[derive(Debug)]
-pub struct Slot {
+pub struct CallPermit {
     _permit: OwnedSemaphorePermit,
 }
 
@@ -86,7 +86,7 @@ impl Environments {
     #[must_use]
     pub fn new(options: Options, namespace: String) -> Self {
         Self(Arc::new(Shared {
-            api: Api::new(options.client, &options.field_manager),
+            api: CancelableApi::new(options.client, &options.field_manager),
             namespace,
             resources: Resources::default(),
             lanes: Lanes::default(),
@@ -96,15 +96,15 @@ impl Environments {
 
     /// Takes the slot for one call; `None` while [`CALLS_MAX`] are being answered.
     #[must_use]
-    pub fn slot(&self) -> Option<Slot> {
+    pub fn slot(&self) -> Option<CallPermit> {
         let permit = self.0.slots.clone().try_acquire_owned().ok()?;
-        Some(Slot { _permit: permit })
+        Some(CallPermit { _permit: permit })
     }
 
     /// Answers the call in a channel. Ends early, between two requests, with the channel or with `stop`.
     ///
     /// Cancel safety: dropping it ends the work at once; a request that was sent may still be carried out by the API server.
-    pub async fn answer<C>(&self, slot: Slot, channel: C, stop: CancellationToken) -> CallEnd
+    pub async fn answer<C>(&self, slot: CallPermit, channel: C, stop: CancellationToken) -> CallEnd
     where
         C: AsyncRead + AsyncWrite + Send,
     {
@@ -158,7 +158,7 @@ impl Shared {
             Ok(Some(headers)) => own.acting_as(headers),
             Err(message) => return unchanged(whole(ObjectErrorCode::Identity, message)),
         };
-        let run = Run::new(own, acting, &self.resources, &self.namespace, call.scope(), say);
+        let run = CallRun::new(own, acting, &self.resources, &self.namespace, call.scope(), say);
         match call {
             Call::Apply(apply) => run.apply(apply).await,
             Call::Remove(remove) => run.remove(remove).await,

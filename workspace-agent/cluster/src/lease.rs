@@ -9,8 +9,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use crate::api::Api;
-use crate::election::{Action, Election, LEASE_DURATION, REQUEST_TIMEOUT, RETRY_PERIOD, Record};
+use crate::api::CancelableApi;
+use crate::election::{Action, Election, LEASE_DURATION, LeaseRecord, REQUEST_TIMEOUT, RETRY_PERIOD};
 use crate::retry::ApiError;
 
 /// Longest time for work to end once this process leads no more: less than what is left of the Lease's duration after
@@ -85,7 +85,7 @@ where
 
 struct Candidate<'a> {
     lease: &'a Lease,
-    api: Api,
+    api: CancelableApi,
     election: Election,
     started: Instant,
     /// Leader that was logged last.
@@ -98,7 +98,7 @@ impl<'a> Candidate<'a> {
     fn new(lease: &'a Lease) -> Self {
         Self {
             lease,
-            api: Api::new(lease.client.clone(), crate::FIELD_MANAGER),
+            api: CancelableApi::new(lease.client.clone(), crate::FIELD_MANAGER),
             election: Election::new(lease.identity.clone()),
             started: Instant::now(),
             leader: None,
@@ -215,11 +215,11 @@ impl<'a> Candidate<'a> {
     }
 }
 
-fn read(live: &Value) -> Record {
+fn read(live: &Value) -> LeaseRecord {
     let text = |pointer: &str| live.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
     let number = |pointer: &str| live.pointer(pointer).and_then(Value::as_i64).unwrap_or_default();
     let seconds = u64::try_from(number("/spec/leaseDurationSeconds")).unwrap_or_default();
-    Record {
+    LeaseRecord {
         holder: text("/spec/holderIdentity"),
         renewed: text("/spec/renewTime"),
         duration: Duration::from_secs(seconds),

@@ -6,10 +6,10 @@ use serde_json::Value;
 use tracing::debug;
 use tunnel_proto::reconcile::FailureKind;
 
-use crate::api::Api;
-use crate::apply::{Problem, Stopped};
+use crate::api::CancelableApi;
+use crate::apply::{ApplyProblem, Stopped};
 use crate::inventory;
-use crate::object::{Live, Object, ObjectKey, Resource};
+use crate::object::{LiveObject, ObjectKey, Resource, SentObject};
 use crate::retry::ApiError;
 
 /// Attempts at writing an inventory that another writer changes at the same time.
@@ -21,8 +21,8 @@ const WRITES_MAX: u32 = 5;
 /// # Errors
 /// [`Stopped`] if the API server does not answer or the inventory is not ours to write.
 pub(crate) async fn write(
-    api: &Api,
-    inventory: &Object,
+    api: &CancelableApi,
+    inventory: &SentObject,
     change: impl Fn(&BTreeSet<ObjectKey>) -> BTreeSet<ObjectKey>,
 ) -> Result<BTreeSet<ObjectKey>, Stopped> {
     let key = &inventory.key;
@@ -45,7 +45,7 @@ pub(crate) async fn write(
             Err(error) => return Err(Stopped::by(key, &error)),
         }
     }
-    Err(Stopped::Problem(Problem {
+    Err(Stopped::Problem(ApplyProblem {
         kind: FailureKind::Kubernetes,
         message: format!("{key}: somebody else changes this inventory all the time"),
         is_temporary: true,
@@ -56,7 +56,10 @@ pub(crate) async fn write(
 ///
 /// # Errors
 /// [`Stopped`], also if there is a ConfigMap of that name that is no inventory.
-pub(crate) async fn read(api: &Api, key: &ObjectKey) -> Result<(Option<Value>, BTreeSet<ObjectKey>), Stopped> {
+pub(crate) async fn read(
+    api: &CancelableApi,
+    key: &ObjectKey,
+) -> Result<(Option<Value>, BTreeSet<ObjectKey>), Stopped> {
     let live = api.get(&path(key)).await.map_err(|error| Stopped::by(key, &error))?;
     if let Some(live) = &live {
         inventory::check(live, &key.name)?;
@@ -69,7 +72,7 @@ pub(crate) async fn read(api: &Api, key: &ObjectKey) -> Result<(Option<Value>, B
 ///
 /// # Errors
 /// [`Stopped`] if the API server does not answer.
-pub(crate) async fn delete(api: &Api, key: &ObjectKey, live: &Live) -> Result<(), Stopped> {
+pub(crate) async fn delete(api: &CancelableApi, key: &ObjectKey, live: &LiveObject) -> Result<(), Stopped> {
     match api.delete(&path(key), &live.uid, &live.resource_version, false).await {
         Ok(()) | Err(ApiError::Absent(_) | ApiError::Conflict(_)) => Ok(()),
         Err(error) => Err(Stopped::by(key, &error)),

@@ -66,7 +66,7 @@ impl std::fmt::Debug for Options {
 
 /// Reason why a conversation ended.
 #[derive(Debug, Error)]
-pub enum End {
+pub enum ClusterConversationEnd {
     /// It was asked to.
     #[error("stopped")]
     Stopped,
@@ -86,7 +86,7 @@ pub enum End {
 ///
 /// Cancel safety: dropping it, or `stop`, ends all work at once; requests that were sent may still be carried out by the API
 /// server. A channel's own end waits for them.
-pub async fn reconcile<C>(options: Options, channel: C, stop: CancellationToken) -> End
+pub async fn reconcile<C>(options: Options, channel: C, stop: CancellationToken) -> ClusterConversationEnd
 where
     C: AsyncRead + AsyncWrite + Send,
 {

@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 use tunnel_proto::reconcile::{Blocker, FailureKind};
 
-use crate::api::Api;
-use crate::apply::{Problem, Stopped};
+use crate::api::CancelableApi;
+use crate::apply::{ApplyProblem, Stopped};
 use crate::config::Scope;
-use crate::object::{CLUSTER_LABEL, Live, WORKSPACE_LABEL};
+use crate::object::{CLUSTER_LABEL, LiveObject, WORKSPACE_LABEL};
 use crate::retry::ApiError;
 use crate::terminate::Namespace;
 
@@ -16,15 +16,15 @@ const NAMESPACES: &str = "/api/v1/namespaces";
 #[derive(Debug)]
 pub(crate) struct Looked {
     pub(crate) state: Namespace,
-    pub(crate) live: Live,
+    pub(crate) live: LiveObject,
     value: Value,
 }
 
 /// Looks at the namespace.
-pub(crate) async fn look(api: &Api, scope: &Scope) -> Result<Looked, Stopped> {
+pub(crate) async fn look(api: &CancelableApi, scope: &Scope) -> Result<Looked, Stopped> {
     let found = api.get(&path(scope)).await.map_err(|error| stopped(scope, &error))?;
     let value = found.unwrap_or_default();
-    let live = Live::read(&value);
+    let live = LiveObject::read(&value);
     let state = if value.is_null() {
         Namespace::Absent
     } else if !live.is_of(&scope.workspace, &scope.cluster) {
@@ -41,10 +41,10 @@ pub(crate) async fn look(api: &Api, scope: &Scope) -> Result<Looked, Stopped> {
 ///
 /// # Errors
 /// Also if it is there and has another owner, or is being deleted.
-pub(crate) async fn ensure(api: &Api, scope: &Scope) -> Result<(), Stopped> {
+pub(crate) async fn ensure(api: &CancelableApi, scope: &Scope) -> Result<(), Stopped> {
     let problem = |message: &str, kind, is_temporary| {
         let message = format!("the namespace {} {message}", scope.namespace);
-        Err(Stopped::Problem(Problem { kind, message, is_temporary }))
+        Err(Stopped::Problem(ApplyProblem { kind, message, is_temporary }))
     };
     match look(api, scope).await?.state {
         Namespace::Ours | Namespace::Shared => Ok(()),
@@ -72,8 +72,8 @@ pub(crate) async fn ensure(api: &Api, scope: &Scope) -> Result<(), Stopped> {
 }
 
 /// Deletes the namespace if it still is what was seen.
-pub(crate) async fn delete(api: &Api, scope: &Scope, looked: &Looked) -> Result<(), Stopped> {
-    let Live { uid, resource_version, .. } = &looked.live;
+pub(crate) async fn delete(api: &CancelableApi, scope: &Scope, looked: &Looked) -> Result<(), Stopped> {
+    let LiveObject { uid, resource_version, .. } = &looked.live;
     match api.delete(&path(scope), uid, resource_version, false).await {
         // Gone, or changed: the next look tells.
         Ok(()) | Err(ApiError::Absent(_) | ApiError::Conflict(_)) => Ok(()),

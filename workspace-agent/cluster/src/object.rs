@@ -43,21 +43,21 @@ impl fmt::Display for ObjectKey {
 
 /// Object as it was sent.
 #[derive(Clone, PartialEq)]
-pub(crate) struct Object {
+pub(crate) struct SentObject {
     pub(crate) key: ObjectKey,
     /// Version of its API group.
     pub(crate) version: String,
     pub(crate) value: Value,
 }
 
-impl fmt::Debug for Object {
+impl fmt::Debug for SentObject {
     /// Shows the name alone: the object may be a Secret.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_tuple("Object").field(&self.key).finish()
     }
 }
 
-impl Object {
+impl SentObject {
     /// Reads the name of an object; `None` if a part of it is missing or no text.
     pub(crate) fn read(value: Value) -> Option<Self> {
         let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty());
@@ -96,7 +96,7 @@ impl Object {
 
 /// Metadata of a live object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Live {
+pub(crate) struct LiveObject {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) uid: String,
@@ -108,7 +108,7 @@ pub(crate) struct Live {
     pub(crate) deleting_since: Option<i64>,
 }
 
-impl Live {
+impl LiveObject {
     /// Reads the metadata of an object of any kind.
     pub(crate) fn read(value: &Value) -> Self {
         let Some(metadata) = value.get("metadata") else { return Self::default() };
@@ -241,14 +241,14 @@ mod tests {
     fn object_is_named_by_group_kind_namespace_and_name() {
         let value = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a", "namespace": "ns",
             "labels": {"x": "y"}, "annotations": {OWNER_ANNOTATION: "i"}}});
-        let object = Object::read(value.clone()).expect("an object");
+        let object = SentObject::read(value.clone()).expect("an object");
         assert_eq!(object.key, key("ns", "a", "apps", "Deployment"));
         assert_eq!((object.version.as_str(), object.label("x")), ("v1", Some("y")));
         assert_eq!(object.annotation(OWNER_ANNOTATION), Some("i"));
         assert_eq!(object.value, value, "it is kept as it came");
         assert_eq!(object.key.to_string(), "Deployment a");
         for bad in [json!(null), json!({}), json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": 7}})] {
-            assert_eq!(Object::read(bad), None);
+            assert_eq!(SentObject::read(bad), None);
         }
     }
 
@@ -256,7 +256,7 @@ mod tests {
     fn live_object_says_what_was_sent_whatever_it_says_beside() {
         let sent = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "a", "labels": {"x": "y"}},
             "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "50Gi"}}}});
-        let object = Object::read(sent.clone()).expect("an object");
+        let object = SentObject::read(sent.clone()).expect("an object");
         assert!(is_rewritten(&object.key));
         let mut live = sent.clone();
         live["metadata"]["uid"] = json!("u");
@@ -281,16 +281,16 @@ mod tests {
 
     #[test]
     fn metadata_of_a_live_object_is_read_and_what_is_odd_is_not_lost() {
-        let live = Live::read(&json!({"metadata": {"name": "a", "uid": "u", "resourceVersion": "7",
+        let live = LiveObject::read(&json!({"metadata": {"name": "a", "uid": "u", "resourceVersion": "7",
             "labels": {WORKSPACE_LABEL: "w", CLUSTER_LABEL: "c"}, "finalizers": ["f"],
             "deletionTimestamp": "2026-11-21T10:00:00Z"}}));
         assert_eq!((live.uid.as_str(), live.resource_version.as_str()), ("u", "7"));
         assert_eq!((live.deleting_since, live.finalizers.as_slice()), (Some(1_795_255_200), &["f".to_owned()][..]));
         assert!(live.is_of("w", "c"));
         assert!(!live.is_of("w", "d") && !live.is_of("v", "c"));
-        let odd = Live::read(&json!({"metadata": {"deletionTimestamp": "soon"}}));
+        let odd = LiveObject::read(&json!({"metadata": {"deletionTimestamp": "soon"}}));
         assert_eq!(odd.deleting_since, Some(0), "it is being deleted, whenever that began");
-        assert_eq!(Live::read(&json!([])), Live::default());
+        assert_eq!(LiveObject::read(&json!([])), LiveObject::default());
     }
 
     #[test]

@@ -12,16 +12,16 @@ use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 use tunnel_proto::reconcile::{NamespaceMode, Terms};
 
-use crate::conversation::Shared;
+use crate::conversation::ConversationShared;
 use crate::object::CLUSTER_LABEL;
 use crate::view::place;
-use crate::watch::Watch;
+use crate::watch::ObjectWatch;
 
 /// Objects in one page of the first list: as many as fit into memory beside everything else.
 const PAGE: u32 = 200;
 
 /// Follows Deployments. Never ends.
-pub(crate) async fn deployments(client: Client, terms: Terms, shared: Arc<Shared>) {
+pub(crate) async fn deployments(client: Client, terms: Terms, shared: Arc<ConversationShared>) {
     let mut there = BTreeSet::new();
     follow::<Deployment>("Deployments", api(client, &terms), ours(&terms), |event| {
         shared.change(|books| {
@@ -51,7 +51,7 @@ pub(crate) async fn deployments(client: Client, terms: Terms, shared: Arc<Shared
 }
 
 /// Follows pods. Never ends.
-pub(crate) async fn pods(client: Client, terms: Terms, shared: Arc<Shared>) {
+pub(crate) async fn pods(client: Client, terms: Terms, shared: Arc<ConversationShared>) {
     let mut there = BTreeSet::new();
     follow::<Pod>("pods", api(client, &terms), ours(&terms), |event| {
         shared.change(|books| {
@@ -81,7 +81,7 @@ pub(crate) async fn pods(client: Client, terms: Terms, shared: Arc<Shared>) {
 }
 
 /// Follows warnings. Never ends.
-pub(crate) async fn warnings(client: Client, terms: Terms, shared: Arc<Shared>) {
+pub(crate) async fn warnings(client: Client, terms: Terms, shared: Arc<ConversationShared>) {
     // Events carry no labels of the objects that they are about.
     let config = watcher::Config::default().fields("type=Warning").page_size(PAGE);
     let mut there = BTreeSet::new();
@@ -124,7 +124,7 @@ async fn follow<K>(what: &'static str, api: kube::Api<K>, config: watcher::Confi
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let mut watch = Watch::new(what, api, config);
+    let mut watch = ObjectWatch::new(what, api, config);
     loop {
         each(watch.next().await);
     }

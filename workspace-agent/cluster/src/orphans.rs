@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use tracing::{debug, warn};
 use tunnel_proto::reconcile::{NamespaceMode, Terms};
 
-use crate::api::Api;
-use crate::conversation::Shared;
-use crate::object::{CLUSTER_LABEL, INVENTORY_LABEL, Live, Resource, WORKSPACE_LABEL};
+use crate::api::CancelableApi;
+use crate::conversation::ConversationShared;
+use crate::object::{CLUSTER_LABEL, INVENTORY_LABEL, LiveObject, Resource, WORKSPACE_LABEL};
 
 /// Orphans that are named in the log; the others are counted.
 const NAMED: usize = 5;
 
 /// Finds and logs orphans. They are never deleted: the gateway may have been restored from a backup.
-pub(crate) async fn look(api: &Api, terms: &Terms, shared: &Shared, round: u64) {
+pub(crate) async fn look(api: &CancelableApi, terms: &Terms, shared: &ConversationShared, round: u64) {
     let mut found: BTreeMap<String, String> = BTreeMap::new();
     let ours = format!("{CLUSTER_LABEL}={}", terms.cluster);
     for live in list(api, terms, "", "ConfigMap", &format!("{ours},{INVENTORY_LABEL}")).await {
@@ -46,7 +46,7 @@ pub(crate) async fn look(api: &Api, terms: &Terms, shared: &Shared, round: u64) 
 }
 
 /// Lists objects in the namespaces of workspaces. A kind that may not be listed is looked for no further.
-async fn list(api: &Api, terms: &Terms, group: &str, kind: &str, labels: &str) -> Vec<Live> {
+async fn list(api: &CancelableApi, terms: &Terms, group: &str, kind: &str, labels: &str) -> Vec<LiveObject> {
     let Some(resource) = Resource::known(group, None, kind) else { return Vec::new() };
     let namespace = match &terms.namespaces {
         NamespaceMode::Unique => "",

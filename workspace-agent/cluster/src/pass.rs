@@ -6,18 +6,18 @@ use std::sync::Arc;
 use bytes::Bytes;
 use k8s_openapi::api::apps::v1::Deployment;
 use tracing::{info, warn};
-use tunnel_proto::reconcile::{Blocker, Detail, FailureKind, NamespaceMode, SecretRef, Termination};
+use tunnel_proto::reconcile::{Blocker, FailureKind, NamespaceMode, ObjectDetail, SecretRef, Termination};
 use tunnel_proto::state::{ActualState, DesiredState};
 
-use crate::api::Api;
-use crate::apply::{Pass, Problem, Stopped};
+use crate::api::CancelableApi;
+use crate::apply::{ApplyProblem, Pass, Stopped};
 use crate::config::{self, Group, Scope};
 use crate::ledger;
 use crate::namespace;
-use crate::object::Live;
+use crate::object::LiveObject;
 use crate::resources::Resources;
 use crate::secrets::Sources;
-use crate::terminate::{Found, Inventory, Namespace, Step, decide};
+use crate::terminate::{Inventory, Namespace, Remaining, TerminateStep, decide};
 use crate::workload;
 
 /// Steps of a termination in one pass. Each but the last deletes something, and there are few things to delete.
@@ -25,7 +25,7 @@ const STEPS_MAX: usize = 8;
 
 /// Desired state of one workspace.
 #[derive(Clone)]
-pub(crate) struct Job {
+pub(crate) struct PassInput {
     pub(crate) scope: Scope,
     pub(crate) generation: u64,
     pub(crate) desired: DesiredState,
@@ -39,25 +39,25 @@ pub(crate) struct Job {
 /// Result of a pass.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
-    pub(crate) failure: Option<Problem>,
+    pub(crate) failure: Option<ApplyProblem>,
     pub(crate) termination: Option<Termination>,
-    pub(crate) secrets: Vec<Detail>,
+    pub(crate) secrets: Vec<ObjectDetail>,
     pub(crate) deployments: Vec<Deployment>,
     /// Objects that have to be gone before the workload is applied.
-    pub(crate) waits: Vec<Detail>,
+    pub(crate) waits: Vec<ObjectDetail>,
     /// Some deleted object is still there: look again.
     pub(crate) is_waiting: bool,
 }
 
 /// State that all passes of a conversation share.
 pub(crate) struct Shell {
-    pub(crate) api: Api,
+    pub(crate) api: CancelableApi,
     pub(crate) resources: Resources,
     pub(crate) sources: Arc<Sources>,
     pub(crate) mode: NamespaceMode,
 }
 
-impl Job {
+impl PassInput {
     /// Reads the configurations; the newest of each inventory, and those with a workload last: the others tell whether
     /// it may run.
     fn groups(&self) -> Result<Vec<Group>, config::ConfigError> {
@@ -76,13 +76,13 @@ impl Job {
 
 impl Shell {
     /// Does what there is to do for a workspace. `None` if a newer intent has come by now.
-    pub(crate) async fn run(&self, job: &Job, api: &Api) -> Option<Done> {
+    pub(crate) async fn run(&self, job: &PassInput, api: &CancelableApi) -> Option<Done> {
         let mut done = Done::default();
         let groups = match job.groups() {
             Ok(groups) => groups,
             Err(error) => {
                 done.failure =
-                    Some(Problem { kind: FailureKind::Config, message: error.to_string(), is_temporary: false });
+                    Some(ApplyProblem { kind: FailureKind::Config, message: error.to_string(), is_temporary: false });
                 return Some(done);
             }
         };
@@ -104,11 +104,17 @@ impl Shell {
         }
     }
 
-    fn pass<'a>(&'a self, job: &'a Job, api: &'a Api) -> Pass<'a> {
+    fn pass<'a>(&'a self, job: &'a PassInput, api: &'a CancelableApi) -> Pass<'a> {
         Pass { api, resources: &self.resources, scope: &job.scope }
     }
 
-    async fn make(&self, job: &Job, groups: &[Group], api: &Api, done: &mut Done) -> Result<(), Stopped> {
+    async fn make(
+        &self,
+        job: &PassInput,
+        groups: &[Group],
+        api: &CancelableApi,
+        done: &mut Done,
+    ) -> Result<(), Stopped> {
         if self.mode == NamespaceMode::Unique && !(groups.is_empty() && job.pull_secrets.is_empty()) {
             namespace::ensure(api, &job.scope).await?;
         }
@@ -126,11 +132,17 @@ impl Shell {
         Ok(())
     }
 
-    async fn terminate(&self, job: &Job, groups: &[Group], api: &Api, done: &mut Done) -> Result<(), Stopped> {
+    async fn terminate(
+        &self,
+        job: &PassInput,
+        groups: &[Group],
+        api: &CancelableApi,
+        done: &mut Done,
+    ) -> Result<(), Stopped> {
         if groups.is_empty() {
             // In a shared namespace, it could not be told whether something is left.
             let message = "the workspace is to be terminated, but its inventories were not sent".to_owned();
-            return Err(Stopped::Problem(Problem { kind: FailureKind::Config, message, is_temporary: false }));
+            return Err(Stopped::Problem(ApplyProblem { kind: FailureKind::Config, message, is_temporary: false }));
         }
         done.termination = Some(Termination::default());
         let mut blockers = Vec::new();
@@ -144,9 +156,9 @@ impl Shell {
                 Namespace::Absent | Namespace::Leaving => (Vec::new(), BTreeMap::new()),
                 Namespace::Ours | Namespace::Foreign | Namespace::Shared => inventories(groups, api).await?,
             };
-            match (decide(job.actual, &Found { namespace: state, inventories }), &looked) {
-                (Step::Forget, _) => return Ok(()),
-                (Step::Done, _) => {
+            match (decide(job.actual, &Remaining { namespace: state, inventories }), &looked) {
+                (TerminateStep::Forget, _) => return Ok(()),
+                (TerminateStep::Done, _) => {
                     info!(
                         workspace = job.scope.workspace,
                         namespace = job.scope.namespace,
@@ -155,32 +167,36 @@ impl Shell {
                     done.termination = Some(Termination { is_done: true, blockers: Vec::new() });
                     return Ok(());
                 }
-                (Step::Prune(names), _) => {
+                (TerminateStep::Prune(names), _) => {
                     blockers = self.prune(job, groups, &names, api, &mut done.failure).await?;
                     if !blockers.is_empty() || done.failure.is_some() {
                         break;
                     }
                 }
-                (Step::DeleteInventories(names), _) => {
+                (TerminateStep::DeleteInventories(names), _) => {
                     for group in groups.iter().filter(|group| names.iter().any(|name| name == group.name())) {
                         if let Some(live) = lives.get(group.name()) {
                             ledger::delete(api, &group.inventory.key, live).await?;
                         }
                     }
                 }
-                (Step::DeleteNamespace, Some(looked)) => namespace::delete(api, &job.scope, looked).await?,
-                (Step::Wait, Some(looked)) => {
+                (TerminateStep::DeleteNamespace, Some(looked)) => namespace::delete(api, &job.scope, looked).await?,
+                (TerminateStep::Wait, Some(looked)) => {
                     blockers = vec![namespace::blocker(&job.scope, looked)];
                     break;
                 }
-                (Step::Refuse, _) | (Step::DeleteNamespace | Step::Wait, None) => {
+                (TerminateStep::Refuse, _) | (TerminateStep::DeleteNamespace | TerminateStep::Wait, None) => {
                     let message = format!(
                         "objects of this workspace are in the namespace {}, which was not made for it: they have to be \
                          deleted by hand",
                         job.scope.namespace
                     );
                     warn!(workspace = job.scope.workspace, message);
-                    return Err(Stopped::Problem(Problem { kind: FailureKind::Config, message, is_temporary: false }));
+                    return Err(Stopped::Problem(ApplyProblem {
+                        kind: FailureKind::Config,
+                        message,
+                        is_temporary: false,
+                    }));
                 }
             }
         }
@@ -191,11 +207,11 @@ impl Shell {
 
     async fn prune(
         &self,
-        job: &Job,
+        job: &PassInput,
         groups: &[Group],
         names: &[String],
-        api: &Api,
-        failure: &mut Option<Problem>,
+        api: &CancelableApi,
+        failure: &mut Option<ApplyProblem>,
     ) -> Result<Vec<Blocker>, Stopped> {
         let pass = self.pass(job, api);
         let mut blockers = Vec::new();
@@ -209,19 +225,22 @@ impl Shell {
 }
 
 /// Finds the inventories that are there.
-async fn inventories(groups: &[Group], api: &Api) -> Result<(Vec<Inventory>, BTreeMap<String, Live>), Stopped> {
+async fn inventories(
+    groups: &[Group],
+    api: &CancelableApi,
+) -> Result<(Vec<Inventory>, BTreeMap<String, LiveObject>), Stopped> {
     let (mut found, mut lives) = (Vec::new(), BTreeMap::new());
     for group in groups {
         let name = group.name();
         let (Some(value), tracked) = ledger::read(api, &group.inventory.key).await? else { continue };
         found.push(Inventory { name: name.to_owned(), tracked: tracked.len() });
-        lives.insert(name.to_owned(), Live::read(&value));
+        lives.insert(name.to_owned(), LiveObject::read(&value));
     }
     Ok((found, lives))
 }
 
 /// Joins the problems of a pass into one: a person reads them together.
-fn join(failure: &mut Option<Problem>, problems: Vec<Problem>) {
+fn join(failure: &mut Option<ApplyProblem>, problems: Vec<ApplyProblem>) {
     for problem in problems {
         match failure {
             Some(failure) => {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::object::{Live, OWNER_ANNOTATION, ObjectKey};
+use crate::object::{LiveObject, OWNER_ANNOTATION, ObjectKey};
 use crate::order::sort_to_delete;
 
 /// Annotations of an object whose makers want it to outlive its inventory (cli-utils), with their values.
@@ -12,7 +12,7 @@ const KEEP: [(&str, &str); 2] =
 
 /// Verdict about an object that is not wanted any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum PruneVerdict {
     /// It is being deleted: the inventory tracks it until it is gone.
     Leaving,
     /// It is to be deleted, if it still is what was judged.
@@ -53,23 +53,23 @@ pub(crate) fn stale(tracked: &BTreeSet<ObjectKey>, wanted: &BTreeSet<ObjectKey>)
 }
 
 /// Judges an object by the live one under its name.
-pub(crate) fn judge(key: &ObjectKey, live: &Live, context: Context<'_>) -> Verdict {
+pub(crate) fn judge(key: &ObjectKey, live: &LiveObject, context: Context<'_>) -> PruneVerdict {
     if context.applied.contains(&live.uid) {
-        return Verdict::Released(Why::JustApplied);
+        return PruneVerdict::Released(Why::JustApplied);
     }
     if live.annotations.get(OWNER_ANNOTATION).map(String::as_str) != Some(context.inventory) {
-        return Verdict::Released(Why::Foreign);
+        return PruneVerdict::Released(Why::Foreign);
     }
     if KEEP.iter().any(|(name, value)| live.annotations.get(*name).is_some_and(|found| found == value)) {
-        return Verdict::Released(Why::Kept);
+        return PruneVerdict::Released(Why::Kept);
     }
     if live.deleting_since.is_some() {
-        return Verdict::Leaving;
+        return PruneVerdict::Leaving;
     }
     if key.kind == "Namespace" && key.group.is_empty() && context.occupied.contains(&key.name) {
-        return Verdict::Held;
+        return PruneVerdict::Held;
     }
-    Verdict::Delete { uid: live.uid.clone(), resource_version: live.resource_version.clone() }
+    PruneVerdict::Delete { uid: live.uid.clone(), resource_version: live.resource_version.clone() }
 }
 
 #[cfg(test)]
@@ -81,25 +81,30 @@ mod tests {
     use super::*;
     use crate::object::key;
 
-    fn live(annotations: &[(&str, &str)]) -> Live {
+    fn live(annotations: &[(&str, &str)]) -> LiveObject {
         let annotations = annotations.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        Live { uid: "u".into(), resource_version: "7".into(), annotations: annotations.collect(), ..Live::default() }
+        LiveObject {
+            uid: "u".into(),
+            resource_version: "7".into(),
+            annotations: annotations.collect(),
+            ..LiveObject::default()
+        }
     }
 
-    fn ours() -> Live {
+    fn ours() -> LiveObject {
         live(&[(OWNER_ANNOTATION, "i")])
     }
 
     #[track_caller]
-    fn check(kind: &str, live: &Live, applied: &[&str], occupied: &[&str], expected: Verdict) {
+    fn check(kind: &str, live: &LiveObject, applied: &[&str], occupied: &[&str], expected: PruneVerdict) {
         let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
         let (applied, occupied) = (set(applied), set(occupied));
         let context = Context { inventory: "i", applied: &applied, occupied: &occupied };
         assert_eq!(judge(&key("", "ns", "", kind), live, context), expected);
     }
 
-    fn delete() -> Verdict {
-        Verdict::Delete { uid: "u".into(), resource_version: "7".into() }
+    fn delete() -> PruneVerdict {
+        PruneVerdict::Delete { uid: "u".into(), resource_version: "7".into() }
     }
 
     #[test]
@@ -109,33 +114,33 @@ mod tests {
 
     #[test]
     fn object_that_was_just_applied_under_another_group_stays() {
-        check("Secret", &ours(), &["u"], &[], Verdict::Released(Why::JustApplied));
+        check("Secret", &ours(), &["u"], &[], PruneVerdict::Released(Why::JustApplied));
     }
 
     #[test]
     fn object_of_another_inventory_or_of_none_stays() {
-        check("Secret", &live(&[(OWNER_ANNOTATION, "j")]), &[], &[], Verdict::Released(Why::Foreign));
-        check("Secret", &live(&[]), &[], &[], Verdict::Released(Why::Foreign));
+        check("Secret", &live(&[(OWNER_ANNOTATION, "j")]), &[], &[], PruneVerdict::Released(Why::Foreign));
+        check("Secret", &live(&[]), &[], &[], PruneVerdict::Released(Why::Foreign));
     }
 
     #[test]
     fn object_that_says_so_is_kept() {
         for (name, value) in KEEP {
             let kept = live(&[(OWNER_ANNOTATION, "i"), (name, value)]);
-            check("Secret", &kept, &[], &[], Verdict::Released(Why::Kept));
+            check("Secret", &kept, &[], &[], PruneVerdict::Released(Why::Kept));
             check("Secret", &live(&[(OWNER_ANNOTATION, "i"), (name, "no")]), &[], &[], delete());
         }
     }
 
     #[test]
     fn object_that_is_being_deleted_is_waited_for() {
-        let leaving = Live { deleting_since: Some(1), ..ours() };
-        check("Secret", &leaving, &[], &[], Verdict::Leaving);
+        let leaving = LiveObject { deleting_since: Some(1), ..ours() };
+        check("Secret", &leaving, &[], &[], PruneVerdict::Leaving);
     }
 
     #[test]
     fn namespace_with_objects_of_ours_is_held() {
-        check("Namespace", &ours(), &[], &["ns"], Verdict::Held);
+        check("Namespace", &ours(), &[], &["ns"], PruneVerdict::Held);
         check("Namespace", &ours(), &[], &["other"], delete());
     }
 
@@ -167,13 +172,13 @@ mod tests {
             if keeps {
                 annotations.insert(KEEP[0].0.to_owned(), KEEP[0].1.to_owned());
             }
-            let live = Live {
-                uid: uid.into(), annotations, deleting_since: deleting.then_some(1), ..Live::default()
+            let live = LiveObject {
+                uid: uid.into(), annotations, deleting_since: deleting.then_some(1), ..LiveObject::default()
             };
             let applied = BTreeSet::from(["v".to_owned()]);
             let context = Context { inventory: "i", applied: &applied, occupied: &BTreeSet::new() };
             let verdict = judge(&key("ns", "a", "", "Secret"), &live, context);
-            let is_deleted = matches!(verdict, Verdict::Delete { .. });
+            let is_deleted = matches!(verdict, PruneVerdict::Delete { .. });
             prop_assert_eq!(is_deleted, owner == Some("i") && !keeps && uid == "u" && !deleting);
         }
     }

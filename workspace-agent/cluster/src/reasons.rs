@@ -4,7 +4,7 @@
 use k8s_openapi::api::core::v1::{
     ContainerState, ContainerStateTerminated, ContainerStatus, Event, Pod, PodCondition, PodStatus,
 };
-use tunnel_proto::reconcile::Detail;
+use tunnel_proto::reconcile::ObjectDetail;
 
 /// Most details of one workspace.
 pub(crate) const DETAILS_MAX: usize = 8;
@@ -46,7 +46,7 @@ pub(crate) struct PodFacts {
     pub(crate) is_leaving: bool,
     /// It has come to its end, with all of its containers (Kubernetes, "Pod Lifecycle", phases): nothing of it writes any more.
     pub(crate) is_over: bool,
-    pub(crate) details: Vec<Detail>,
+    pub(crate) details: Vec<ObjectDetail>,
 }
 
 /// Facts that are kept of a warning.
@@ -126,9 +126,9 @@ impl Warning {
 pub(crate) fn details<'a>(
     pods: impl Iterator<Item = &'a PodFacts> + Clone,
     warnings: impl Iterator<Item = &'a Warning>,
-) -> Vec<Detail> {
+) -> Vec<ObjectDetail> {
     let living = pods.filter(|pod| !pod.is_leaving);
-    let mut found: Vec<Detail> = living.clone().flat_map(|pod| pod.details.iter().cloned()).collect();
+    let mut found: Vec<ObjectDetail> = living.clone().flat_map(|pod| pod.details.iter().cloned()).collect();
     let mut warnings: Vec<_> = warnings.filter(|warning| still_counts(warning, living.clone())).collect();
     warnings.sort_by(|one, other| other.at.cmp(&one.at).then_with(|| one.name.cmp(&other.name)));
     for warning in warnings {
@@ -181,7 +181,7 @@ fn containers(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
     init.chain(status.container_statuses.iter().flatten())
 }
 
-fn of_container(object: &str, container: &ContainerStatus) -> Option<Detail> {
+fn of_container(object: &str, container: &ContainerStatus) -> Option<ObjectDetail> {
     let name = &container.name;
     let terminated = |state: &Option<ContainerState>| state.as_ref().and_then(|state| state.terminated.clone());
     let last = terminated(&container.last_state);
@@ -208,7 +208,7 @@ fn is_out_of_memory(state: &ContainerStateTerminated) -> bool {
     state.reason.as_deref() == Some("OOMKilled")
 }
 
-fn ended(object: &str, name: &str, state: &ContainerStateTerminated, reason: &str, restarts: i32) -> Detail {
+fn ended(object: &str, name: &str, state: &ContainerStateTerminated, reason: &str, restarts: i32) -> ObjectDetail {
     if is_out_of_memory(state) {
         let message = format!("container {name} used more memory than its limit allows, {restarts} restarts");
         return detail(object, "OOMKilled", &message);
@@ -218,7 +218,7 @@ fn ended(object: &str, name: &str, state: &ContainerStateTerminated, reason: &st
     detail(object, reason, &format!("container {name} ended with exit code {code}: {why}, {restarts} restarts"))
 }
 
-fn of_warning(warning: &Warning) -> Detail {
+fn of_warning(warning: &Warning) -> ObjectDetail {
     let object = format!("{} {}", warning.kind, warning.name);
     let is_pull = warning.message.contains("pull image") || warning.message.contains("pulling image");
     let reason = match warning.reason.as_str() {
@@ -232,17 +232,17 @@ fn of_warning(warning: &Warning) -> Detail {
 }
 
 /// Reports a pod that is on its way out and not gone.
-pub(crate) fn ending(pod: &str) -> Detail {
+pub(crate) fn ending(pod: &str) -> ObjectDetail {
     detail(&format!("Pod {pod}"), "Ending", "its processes have not ended yet")
 }
 
-fn detail(object: &str, reason: &str, message: &str) -> Detail {
+fn detail(object: &str, reason: &str, message: &str) -> ObjectDetail {
     let mut end = message.len().min(MESSAGE_BYTES_MAX);
     while !message.is_char_boundary(end) {
         end -= 1;
     }
     let message = message.get(..end).unwrap_or_default();
-    Detail { object: object.to_owned(), reason: reason.to_owned(), message: message.to_owned() }
+    ObjectDetail { object: object.to_owned(), reason: reason.to_owned(), message: message.to_owned() }
 }
 
 #[cfg(test)]

@@ -5,17 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::api::{Api, escape};
-use crate::object::{Live, ObjectKey, Resource};
+use crate::api::{CancelableApi, escape};
+use crate::object::{LiveObject, ObjectKey, Resource};
 use crate::retry::ApiError;
 
 /// Group, version if one is wanted, kind.
-type Wanted = (String, Option<String>, String);
+type ResourceQuery = (String, Option<String>, String);
 
 /// Places that were asked for. Bounded by what the API server has.
 #[derive(Debug, Default)]
 pub(crate) struct Resources {
-    asked: Mutex<BTreeMap<Wanted, Resource>>,
+    asked: Mutex<BTreeMap<ResourceQuery, Resource>>,
 }
 
 impl Resources {
@@ -25,7 +25,7 @@ impl Resources {
     /// [`ApiError::NotFound`] if the server says that it has no such kind.
     pub(crate) async fn find(
         &self,
-        api: &Api,
+        api: &CancelableApi,
         group: &str,
         version: Option<&str>,
         kind: &str,
@@ -48,7 +48,7 @@ impl Resources {
     /// [`ApiError::NotFound`] as of [`Resources::find`]; `unserved` if the kind still is in that place.
     pub(crate) async fn find_again(
         &self,
-        api: &Api,
+        api: &CancelableApi,
         before: &Resource,
         version: Option<&str>,
         kind: &str,
@@ -64,7 +64,11 @@ impl Resources {
     ///
     /// # Errors
     /// [`ApiError::NotServed`] if the server's answer is not clear.
-    pub(crate) async fn look(&self, api: &Api, key: &ObjectKey) -> Result<Option<(String, Live)>, ApiError> {
+    pub(crate) async fn look(
+        &self,
+        api: &CancelableApi,
+        key: &ObjectKey,
+    ) -> Result<Option<(String, LiveObject)>, ApiError> {
         let resource = match self.find(api, &key.group, None, &key.kind).await {
             Ok(resource) => resource,
             Err(ApiError::NotFound(_)) => return Ok(None),
@@ -87,7 +91,7 @@ impl Resources {
 }
 
 /// Asks for a kind. Only lists without a kind prove that it is not there: a 404 may have other reasons.
-async fn ask(api: &Api, group: &str, version: Option<&str>, kind: &str) -> Result<Resource, ApiError> {
+async fn ask(api: &CancelableApi, group: &str, version: Option<&str>, kind: &str) -> Result<Resource, ApiError> {
     let base = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") };
     for version in versions(api, group, version).await? {
         let listed = api.discover(&format!("{base}/{version}")).await?;
@@ -109,7 +113,7 @@ async fn ask(api: &Api, group: &str, version: Option<&str>, kind: &str) -> Resul
 }
 
 /// Returns the versions of a group that are served, the preferred one first; only the wanted one, if one is wanted.
-async fn versions(api: &Api, group: &str, wanted: Option<&str>) -> Result<Vec<String>, ApiError> {
+async fn versions(api: &CancelableApi, group: &str, wanted: Option<&str>) -> Result<Vec<String>, ApiError> {
     let mut versions = if group.is_empty() {
         vec!["v1".to_owned()]
     } else {
@@ -126,7 +130,7 @@ async fn versions(api: &Api, group: &str, wanted: Option<&str>) -> Result<Vec<St
 
 /// Returns the server's description of a group; `None` if it has no such group. A group that is not in the list is
 /// asked for by name: a server that has just started does not list all groups yet, and says so only there.
-async fn about(api: &Api, group: &str) -> Result<Option<Value>, ApiError> {
+async fn about(api: &CancelableApi, group: &str) -> Result<Option<Value>, ApiError> {
     let listed = api.discover("/apis").await?;
     let mut groups = listed.get("groups").and_then(Value::as_array).into_iter().flatten();
     if let Some(about) = groups.find(|about| text(about, "name") == Some(group)) {

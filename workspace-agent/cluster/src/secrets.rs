@@ -8,14 +8,14 @@ use kube::runtime::watcher::{self, Event};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
-use tunnel_proto::reconcile::{Detail, SecretRef};
+use tunnel_proto::reconcile::{ObjectDetail, SecretRef};
 
-use crate::api::{Api, Over};
-use crate::apply::{Problem, Stopped};
+use crate::api::{CancelableApi, Over};
+use crate::apply::{ApplyProblem, Stopped};
 use crate::config::Scope;
-use crate::object::{CLUSTER_LABEL, COPY_ANNOTATION, Live, Resource, WORKSPACE_LABEL};
+use crate::object::{CLUSTER_LABEL, COPY_ANNOTATION, LiveObject, Resource, WORKSPACE_LABEL};
 use crate::retry::ApiError;
-use crate::watch::Watch;
+use crate::watch::ObjectWatch;
 
 /// Types of Secrets with which images are pulled (Kubernetes, "Types of Secret"). Others are not copied: the gateway
 /// could ask for any Secret that the agent may read.
@@ -26,7 +26,7 @@ const JUDGEMENTS_MAX: u32 = 4;
 
 /// State of a source.
 #[derive(Clone, Debug, Default)]
-enum Source {
+enum SecretSource {
     /// It was not looked at yet.
     #[default]
     Unknown,
@@ -51,7 +51,7 @@ impl std::fmt::Debug for Contents {
 /// Sources that workspaces name.
 #[derive(Debug, Default)]
 pub(crate) struct Sources {
-    known: Mutex<BTreeMap<SecretRef, Source>>,
+    known: Mutex<BTreeMap<SecretRef, SecretSource>>,
 }
 
 impl Sources {
@@ -60,30 +60,35 @@ impl Sources {
         let mut known = self.known.lock();
         let is_new = !known.contains_key(source);
         if is_new {
-            known.insert(source.clone(), Source::Unknown);
+            known.insert(source.clone(), SecretSource::Unknown);
         }
         is_new
     }
 
     /// Follows a source, and reports each change. Ends with `changed`.
-    pub(crate) async fn follow(self: Arc<Self>, api: Api, source: SecretRef, changed: mpsc::Sender<SecretRef>) {
+    pub(crate) async fn follow(
+        self: Arc<Self>,
+        api: CancelableApi,
+        source: SecretRef,
+        changed: mpsc::Sender<SecretRef>,
+    ) {
         let secrets: kube::Api<Secret> = kube::Api::namespaced(api.client().clone(), &source.namespace);
         let config = watcher::Config::default().fields(&format!("metadata.name={}", source.name));
-        let mut watch = Watch::new(format!("pull secret {}", origin(&source)), secrets, config);
-        let mut listed = Source::Missing;
+        let mut watch = ObjectWatch::new(format!("pull secret {}", origin(&source)), secrets, config);
+        let mut listed = SecretSource::Missing;
         loop {
             let now = match watch.next().await {
                 Event::Init => {
-                    listed = Source::Missing;
+                    listed = SecretSource::Missing;
                     continue;
                 }
                 Event::InitApply(secret) => {
                     listed = read(secret);
                     continue;
                 }
-                Event::InitDone => std::mem::replace(&mut listed, Source::Missing),
+                Event::InitDone => std::mem::replace(&mut listed, SecretSource::Missing),
                 Event::Apply(secret) => read(secret),
-                Event::Delete(_) => Source::Missing,
+                Event::Delete(_) => SecretSource::Missing,
             };
             self.known.lock().insert(source.clone(), now);
             if changed.send(source.clone()).await.is_err() {
@@ -92,28 +97,33 @@ impl Sources {
         }
     }
 
-    fn get(&self, source: &SecretRef) -> Source {
+    fn get(&self, source: &SecretRef) -> SecretSource {
         self.known.lock().get(source).cloned().unwrap_or_default()
     }
 
     /// Makes the copies in a workspace's namespace be like their sources. Returns details for people.
-    pub(crate) async fn copy(&self, api: &Api, scope: &Scope, wanted: &[SecretRef]) -> Result<Vec<Detail>, Stopped> {
+    pub(crate) async fn copy(
+        &self,
+        api: &CancelableApi,
+        scope: &Scope,
+        wanted: &[SecretRef],
+    ) -> Result<Vec<ObjectDetail>, Stopped> {
         let mut details = Vec::new();
         // A secret that is in the namespace already needs no copy.
         for source in wanted.iter().filter(|source| source.namespace != scope.namespace) {
             let told = match self.get(source) {
-                Source::Unknown => None,
-                Source::Usable(contents) => write(api, scope, source, &contents).await?,
-                Source::Missing => {
+                SecretSource::Unknown => None,
+                SecretSource::Usable(contents) => write(api, scope, source, &contents).await?,
+                SecretSource::Missing => {
                     remove(api, scope, source).await?;
                     Some("is missing: images that need it cannot be pulled")
                 }
-                Source::Wrong => {
+                SecretSource::Wrong => {
                     remove(api, scope, source).await?;
                     Some("is no image pull secret and is not copied")
                 }
             };
-            details.extend(told.map(|told| Detail {
+            details.extend(told.map(|told| ObjectDetail {
                 object: format!("Secret {}/{}", source.namespace, source.name),
                 reason: "PullSecret".to_owned(),
                 message: format!("the image pull secret {told}"),
@@ -123,13 +133,13 @@ impl Sources {
     }
 }
 
-fn read(secret: Secret) -> Source {
+fn read(secret: Secret) -> SecretSource {
     let kind = secret.type_.unwrap_or_default();
     if !TYPES.contains(&kind.as_str()) {
-        return Source::Wrong;
+        return SecretSource::Wrong;
     }
     let data = serde_json::to_value(secret.data.unwrap_or_default()).unwrap_or_default();
-    Source::Usable(Arc::new(Contents { kind, data }))
+    SecretSource::Usable(Arc::new(Contents { kind, data }))
 }
 
 fn path(scope: &Scope, source: &SecretRef) -> String {
@@ -142,7 +152,7 @@ fn origin(source: &SecretRef) -> String {
 }
 
 async fn write(
-    api: &Api,
+    api: &CancelableApi,
     scope: &Scope,
     source: &SecretRef,
     contents: &Contents,
@@ -173,14 +183,14 @@ async fn write(
             remove(api, scope, source).await?;
             let message = format!("Secret {}: its type changed, it is made anew", source.name);
             let kind = tunnel_proto::reconcile::FailureKind::Kubernetes;
-            Err(Stopped::Problem(Problem { kind, message, is_temporary: true }))
+            Err(Stopped::Problem(ApplyProblem { kind, message, is_temporary: true }))
         }
         Err(error) => Err(stopped(&error)),
     }
 }
 
 /// Deletes the copy of a source that is gone.
-async fn remove(api: &Api, scope: &Scope, source: &SecretRef) -> Result<(), Stopped> {
+async fn remove(api: &CancelableApi, scope: &Scope, source: &SecretRef) -> Result<(), Stopped> {
     let stopped = |error: &ApiError| Stopped::by(&format!("Secret {}", source.name), error);
     let path = path(scope, source);
     let live = api.metadata(&path).await.map_err(|error| stopped(&error))?;
@@ -191,6 +201,6 @@ async fn remove(api: &Api, scope: &Scope, source: &SecretRef) -> Result<(), Stop
     }
 }
 
-fn is_copy(live: &Live, scope: &Scope, source: &SecretRef) -> bool {
+fn is_copy(live: &LiveObject, scope: &Scope, source: &SecretRef) -> bool {
     live.annotations.get(COPY_ANNOTATION) == Some(&origin(source)) && live.is_of(&scope.workspace, &scope.cluster)
 }

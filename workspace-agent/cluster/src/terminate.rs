@@ -13,7 +13,7 @@ use tunnel_proto::state::ActualState;
 
 /// State that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct Remaining {
     pub(crate) namespace: Namespace,
     /// The inventories that are there.
     pub(crate) inventories: Vec<Inventory>,
@@ -44,7 +44,7 @@ pub(crate) struct Inventory {
 
 /// Next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum TerminateStep {
     /// The gateway knows that the workspace is over: nothing is kept of it here.
     Forget,
     /// Nothing is left in the cluster.
@@ -62,23 +62,23 @@ pub(crate) enum Step {
 }
 
 /// Decides the next step for a workspace that is to be terminated.
-pub(crate) fn decide(actual: ActualState, found: &Found) -> Step {
+pub(crate) fn decide(actual: ActualState, found: &Remaining) -> TerminateStep {
     if actual == ActualState::Terminated {
-        return Step::Forget;
+        return TerminateStep::Forget;
     }
     let all = || found.inventories.iter();
     let tracking: Vec<_> =
         all().filter(|inventory| inventory.tracked > 0).map(|inventory| inventory.name.clone()).collect();
     match found.namespace {
-        Namespace::Absent => Step::Done,
+        Namespace::Absent => TerminateStep::Done,
         // Everything in it goes with it, and nothing new can be made there.
-        Namespace::Leaving => Step::Wait,
-        Namespace::Foreign if found.inventories.is_empty() => Step::Done,
-        Namespace::Foreign => Step::Refuse,
-        Namespace::Ours | Namespace::Shared if !tracking.is_empty() => Step::Prune(tracking),
-        Namespace::Ours => Step::DeleteNamespace,
-        Namespace::Shared if found.inventories.is_empty() => Step::Done,
-        Namespace::Shared => Step::DeleteInventories(all().map(|inventory| inventory.name.clone()).collect()),
+        Namespace::Leaving => TerminateStep::Wait,
+        Namespace::Foreign if found.inventories.is_empty() => TerminateStep::Done,
+        Namespace::Foreign => TerminateStep::Refuse,
+        Namespace::Ours | Namespace::Shared if !tracking.is_empty() => TerminateStep::Prune(tracking),
+        Namespace::Ours => TerminateStep::DeleteNamespace,
+        Namespace::Shared if found.inventories.is_empty() => TerminateStep::Done,
+        Namespace::Shared => TerminateStep::DeleteInventories(all().map(|inventory| inventory.name.clone()).collect()),
     }
 }
 
@@ -110,13 +110,13 @@ mod tests {
 
     use super::*;
 
-    fn found(namespace: Namespace, tracked: &[usize]) -> Found {
+    fn found(namespace: Namespace, tracked: &[usize]) -> Remaining {
         let inventory = |(index, tracked): (usize, &usize)| Inventory { name: format!("i{index}"), tracked: *tracked };
-        Found { namespace, inventories: tracked.iter().enumerate().map(inventory).collect() }
+        Remaining { namespace, inventories: tracked.iter().enumerate().map(inventory).collect() }
     }
 
     #[track_caller]
-    fn check(namespace: Namespace, tracked: &[usize], expected: Step) {
+    fn check(namespace: Namespace, tracked: &[usize], expected: TerminateStep) {
         assert_eq!(decide(ActualState::Terminating, &found(namespace, tracked)), expected);
     }
 
@@ -127,34 +127,34 @@ mod tests {
     #[test]
     fn workspace_that_the_gateway_knows_to_be_over_is_forgotten_whatever_is_there() {
         for namespace in [Namespace::Absent, Namespace::Ours, Namespace::Shared, Namespace::Foreign] {
-            assert_eq!(decide(ActualState::Terminated, &found(namespace, &[3])), Step::Forget);
+            assert_eq!(decide(ActualState::Terminated, &found(namespace, &[3])), TerminateStep::Forget);
         }
     }
 
     #[test]
     fn shared_mode_prunes_then_deletes_the_inventories_then_is_done() {
-        check(Namespace::Shared, &[3, 2], Step::Prune(names(&["i0", "i1"])));
-        check(Namespace::Shared, &[0, 2], Step::Prune(names(&["i1"])));
-        check(Namespace::Shared, &[0, 0], Step::DeleteInventories(names(&["i0", "i1"])));
-        check(Namespace::Shared, &[0], Step::DeleteInventories(names(&["i0"])));
-        check(Namespace::Shared, &[], Step::Done);
+        check(Namespace::Shared, &[3, 2], TerminateStep::Prune(names(&["i0", "i1"])));
+        check(Namespace::Shared, &[0, 2], TerminateStep::Prune(names(&["i1"])));
+        check(Namespace::Shared, &[0, 0], TerminateStep::DeleteInventories(names(&["i0", "i1"])));
+        check(Namespace::Shared, &[0], TerminateStep::DeleteInventories(names(&["i0"])));
+        check(Namespace::Shared, &[], TerminateStep::Done);
     }
 
     #[test]
     fn unique_mode_prunes_then_deletes_the_namespace_and_waits_until_it_is_gone() {
-        check(Namespace::Ours, &[3, 2], Step::Prune(names(&["i0", "i1"])));
-        check(Namespace::Ours, &[0, 0], Step::DeleteNamespace);
-        check(Namespace::Ours, &[], Step::DeleteNamespace);
-        check(Namespace::Leaving, &[3], Step::Wait);
-        check(Namespace::Leaving, &[], Step::Wait);
-        check(Namespace::Absent, &[], Step::Done);
+        check(Namespace::Ours, &[3, 2], TerminateStep::Prune(names(&["i0", "i1"])));
+        check(Namespace::Ours, &[0, 0], TerminateStep::DeleteNamespace);
+        check(Namespace::Ours, &[], TerminateStep::DeleteNamespace);
+        check(Namespace::Leaving, &[3], TerminateStep::Wait);
+        check(Namespace::Leaving, &[], TerminateStep::Wait);
+        check(Namespace::Absent, &[], TerminateStep::Done);
     }
 
     #[test]
     fn namespace_of_somebody_else_is_never_deleted() {
-        check(Namespace::Foreign, &[], Step::Done);
-        check(Namespace::Foreign, &[0], Step::Refuse);
-        check(Namespace::Foreign, &[2], Step::Refuse);
+        check(Namespace::Foreign, &[], TerminateStep::Done);
+        check(Namespace::Foreign, &[0], TerminateStep::Refuse);
+        check(Namespace::Foreign, &[2], TerminateStep::Refuse);
     }
 
     #[test]
@@ -188,12 +188,12 @@ mod tests {
             let step = decide(ActualState::Running, &found(namespace, &tracked));
             let is_empty = tracked.iter().all(|count| *count == 0);
             match step {
-                Step::DeleteNamespace => prop_assert!(namespace == Namespace::Ours && is_empty),
-                Step::DeleteInventories(_) => prop_assert!(namespace == Namespace::Shared && is_empty),
-                Step::Done => prop_assert!(tracked.is_empty() || namespace == Namespace::Absent),
-                Step::Prune(inventories) => prop_assert!(!inventories.is_empty() && !is_empty),
-                Step::Forget => prop_assert!(false, "the gateway does not know it yet"),
-                Step::Wait | Step::Refuse => {}
+                TerminateStep::DeleteNamespace => prop_assert!(namespace == Namespace::Ours && is_empty),
+                TerminateStep::DeleteInventories(_) => prop_assert!(namespace == Namespace::Shared && is_empty),
+                TerminateStep::Done => prop_assert!(tracked.is_empty() || namespace == Namespace::Absent),
+                TerminateStep::Prune(inventories) => prop_assert!(!inventories.is_empty() && !is_empty),
+                TerminateStep::Forget => prop_assert!(false, "the gateway does not know it yet"),
+                TerminateStep::Wait | TerminateStep::Refuse => {}
             }
         }
 
@@ -214,21 +214,21 @@ mod tests {
                     continue;
                 }
                 match step {
-                    Step::Prune(_) => {
+                    TerminateStep::Prune(_) => {
                         let first = tracked.iter_mut().find(|count| **count > 0).expect("something is tracked");
                         *first -= 1;
                     }
-                    Step::DeleteInventories(_) => drop(tracked.pop()),
-                    Step::DeleteNamespace => namespace = Namespace::Leaving,
-                    Step::Wait => {
+                    TerminateStep::DeleteInventories(_) => drop(tracked.pop()),
+                    TerminateStep::DeleteNamespace => namespace = Namespace::Leaving,
+                    TerminateStep::Wait => {
                         tracked.clear();
                         namespace = Namespace::Absent;
                     }
-                    Step::Done => {
+                    TerminateStep::Done => {
                         is_done = true;
                         break;
                     }
-                    Step::Forget | Step::Refuse => prop_assert!(false, "{step:?}"),
+                    TerminateStep::Forget | TerminateStep::Refuse => prop_assert!(false, "{step:?}"),
                 }
             }
             prop_assert!(is_done);

@@ -5,22 +5,22 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use tunnel_proto::reconcile::{Failure, FailureKind, Report};
+use tunnel_proto::reconcile::{FailureKind, ReconcileFailure, WorkspaceReport};
 
 /// Reports of one conversation.
 #[derive(Debug, Default)]
 pub(crate) struct Tracker {
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, TrackedMessage>,
     /// Workspaces whose entry is due, in the order in which they became so: none starves.
     due: VecDeque<String>,
     last_number: u64,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct TrackedMessage {
     /// The report, with a number of 0: only its contents count.
-    progress: Report,
-    said: Said,
+    progress: WorkspaceReport,
+    said: MessageState,
 }
 
 /// ```text
@@ -29,7 +29,7 @@ struct Entry {
 ///   └─────────────────┘      another progress, from any state
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Said {
+enum MessageState {
     Due,
     Sent { number: u64, at: Duration },
     Noted,
@@ -37,18 +37,18 @@ enum Said {
 
 impl Tracker {
     /// Sets a workspace's progress. Returns whether it has to be sent: not if it is known already.
-    pub(crate) fn update_or_set(&mut self, name: &str, progress: Report) -> bool {
-        let progress = Report { number: 0, ..progress };
+    pub(crate) fn update_or_set(&mut self, name: &str, progress: WorkspaceReport) -> bool {
+        let progress = WorkspaceReport { number: 0, ..progress };
         match self.entries.get_mut(name) {
-            Some(entry) if entry.progress == progress => return entry.said == Said::Due,
+            Some(entry) if entry.progress == progress => return entry.said == MessageState::Due,
             // It is in the queue: the newest progress is sent from there.
-            Some(entry) if entry.said == Said::Due => entry.progress = progress,
+            Some(entry) if entry.said == MessageState::Due => entry.progress = progress,
             Some(entry) => {
-                *entry = Entry { progress, said: Said::Due };
+                *entry = TrackedMessage { progress, said: MessageState::Due };
                 self.due.push_back(name.to_owned());
             }
             None => {
-                self.entries.insert(name.to_owned(), Entry { progress, said: Said::Due });
+                self.entries.insert(name.to_owned(), TrackedMessage { progress, said: MessageState::Due });
                 self.due.push_back(name.to_owned());
             }
         }
@@ -67,13 +67,15 @@ impl Tracker {
     }
 
     /// Takes the next report that has to be sent, with its number.
-    pub(crate) fn next_due(&mut self, now: Duration) -> Option<Report> {
+    pub(crate) fn next_due(&mut self, now: Duration) -> Option<WorkspaceReport> {
         while let Some(name) = self.due.pop_front() {
             // The workspace was forgotten meanwhile.
-            let Some(entry) = self.entries.get_mut(&name).filter(|entry| entry.said == Said::Due) else { continue };
+            let Some(entry) = self.entries.get_mut(&name).filter(|entry| entry.said == MessageState::Due) else {
+                continue;
+            };
             self.last_number += 1;
-            entry.said = Said::Sent { number: self.last_number, at: now };
-            return Some(Report { number: self.last_number, ..entry.progress.clone() });
+            entry.said = MessageState::Sent { number: self.last_number, at: now };
+            return Some(WorkspaceReport { number: self.last_number, ..entry.progress.clone() });
         }
         None
     }
@@ -81,8 +83,8 @@ impl Tracker {
     /// Notes that the gateway has stored all reports up to this number.
     pub(crate) fn noted(&mut self, up_to: u64) {
         for entry in self.entries.values_mut() {
-            if matches!(entry.said, Said::Sent { number, .. } if number <= up_to) {
-                entry.said = Said::Noted;
+            if matches!(entry.said, MessageState::Sent { number, .. } if number <= up_to) {
+                entry.said = MessageState::Noted;
             }
         }
     }
@@ -91,8 +93,8 @@ impl Tracker {
     pub(crate) fn repeat(&mut self, now: Duration, patience: Duration) -> usize {
         let before = self.due.len();
         for (name, entry) in &mut self.entries {
-            if matches!(entry.said, Said::Sent { at, .. } if now.saturating_sub(at) >= patience) {
-                entry.said = Said::Due;
+            if matches!(entry.said, MessageState::Sent { at, .. } if now.saturating_sub(at) >= patience) {
+                entry.said = MessageState::Due;
                 self.due.push_back(name.clone());
             }
         }
@@ -107,7 +109,7 @@ impl Tracker {
     /// Returns the number of reports that the gateway has not noted.
     #[cfg(test)]
     pub(crate) fn unsettled(&self) -> usize {
-        self.entries.values().filter(|entry| entry.said != Said::Noted).count()
+        self.entries.values().filter(|entry| entry.said != MessageState::Noted).count()
     }
 }
 
@@ -116,7 +118,7 @@ impl Tracker {
 pub(crate) struct Attempts {
     newest: u64,
     applied: u64,
-    failure: Option<Failure>,
+    failure: Option<ReconcileFailure>,
 }
 
 impl Attempts {
@@ -151,7 +153,7 @@ impl Attempts {
         if generation < self.newest {
             return false;
         }
-        self.failure = Some(Failure { kind, generation, message });
+        self.failure = Some(ReconcileFailure { kind, generation, message });
         true
     }
 
@@ -161,7 +163,7 @@ impl Attempts {
     }
 
     /// Returns the newest intent's failure.
-    pub(crate) fn failure(&self) -> Option<&Failure> {
+    pub(crate) fn failure(&self) -> Option<&ReconcileFailure> {
         self.failure.as_ref()
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use tunnel_proto::reconcile::{Condition, Deployment, Detail};
+use tunnel_proto::reconcile::{Condition, Deployment, ObjectDetail};
 
 use crate::object::WORKSPACE_LABEL;
 use crate::reasons::{DETAILS_MAX, PodFacts, Warning, details, ending};
@@ -14,29 +14,29 @@ use crate::reasons::{DETAILS_MAX, PodFacts, Warning, details, ending};
 const WARNINGS_MAX: usize = 24;
 
 /// Namespace and name.
-type Place = (String, String);
+type NamespacedName = (String, String);
 
 /// Observed state, by workspace.
 #[derive(Debug, Default)]
 pub(crate) struct View {
-    seen: BTreeMap<String, Seen>,
+    seen: BTreeMap<String, ObservedObjects>,
     /// Workspaces that the gateway named, by namespace: the candidates for an event.
     named: BTreeMap<String, BTreeSet<String>>,
-    pods: BTreeMap<Place, String>,
+    pods: BTreeMap<NamespacedName, String>,
     /// Workspaces of warnings, by the event's own place.
-    events: BTreeMap<Place, String>,
+    events: BTreeMap<NamespacedName, String>,
     are_deployments_listed: bool,
     are_pods_listed: bool,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct ObservedObjects {
     namespace: String,
     deployment: Option<Deployment>,
     /// UID of the Deployment.
     uid: String,
-    pods: BTreeMap<Place, PodFacts>,
-    warnings: BTreeMap<Place, Warning>,
+    pods: BTreeMap<NamespacedName, PodFacts>,
+    warnings: BTreeMap<NamespacedName, Warning>,
 }
 
 impl View {
@@ -140,14 +140,14 @@ impl View {
     }
 
     /// Removes a pod. Returns its workspace.
-    pub(crate) fn pod_gone(&mut self, place: &Place) -> Option<String> {
+    pub(crate) fn pod_gone(&mut self, place: &NamespacedName) -> Option<String> {
         let workspace = self.pods.remove(place)?;
         self.seen.get_mut(&workspace)?.pods.remove(place);
         Some(workspace)
     }
 
     /// Removes all pods but these. Returns their workspaces.
-    pub(crate) fn only_pods(&mut self, there: &BTreeSet<Place>) -> Vec<String> {
+    pub(crate) fn only_pods(&mut self, there: &BTreeSet<NamespacedName>) -> Vec<String> {
         let gone: Vec<_> = self.pods.keys().filter(|place| !there.contains(*place)).cloned().collect();
         gone.iter().filter_map(|place| self.pod_gone(place)).collect()
     }
@@ -175,14 +175,14 @@ impl View {
     }
 
     /// Removes an event: events live for an hour. Returns its workspace.
-    pub(crate) fn event_gone(&mut self, place: &Place) -> Option<String> {
+    pub(crate) fn event_gone(&mut self, place: &NamespacedName) -> Option<String> {
         let workspace = self.events.remove(place)?;
         self.seen.get_mut(&workspace)?.warnings.remove(place);
         Some(workspace)
     }
 
     /// Removes all events but these. Returns their workspaces.
-    pub(crate) fn only_events(&mut self, there: &BTreeSet<Place>) -> Vec<String> {
+    pub(crate) fn only_events(&mut self, there: &BTreeSet<NamespacedName>) -> Vec<String> {
         let gone: Vec<_> = self.events.keys().filter(|place| !there.contains(*place)).cloned().collect();
         gone.iter().filter_map(|place| self.event_gone(place)).collect()
     }
@@ -218,7 +218,7 @@ impl View {
     }
 
     /// Returns the details that pods and warnings give about a workspace.
-    pub(crate) fn details_of(&self, workspace: &str) -> Vec<Detail> {
+    pub(crate) fn details_of(&self, workspace: &str) -> Vec<ObjectDetail> {
         let Some(seen) = self.seen.get(workspace) else { return Vec::new() };
         let mut details = details(seen.pods.values(), seen.warnings.values());
         if seen.deployment.as_ref().is_some_and(|deployment| deployment.replicas_wanted == 0) {
@@ -235,7 +235,7 @@ impl View {
     }
 }
 
-impl Seen {
+impl ObservedObjects {
     /// Returns the pods that may still run.
     fn living(&self) -> impl Iterator<Item = &PodFacts> {
         self.pods.values().filter(|pod| !pod.is_over)
@@ -243,7 +243,7 @@ impl Seen {
 }
 
 /// Returns an object's place.
-pub(crate) fn place(metadata: &ObjectMeta) -> Place {
+pub(crate) fn place(metadata: &ObjectMeta) -> NamespacedName {
     (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
 }
 

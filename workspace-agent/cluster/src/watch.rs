@@ -26,20 +26,20 @@ const TOLD_PERIOD: Duration = Duration::from_secs(60 * 60);
 const _: () = assert!(WAITS.max.as_secs() < FORGOTTEN_AFTER.as_secs());
 
 /// Watch on objects of one kind. Never ends.
-pub(crate) struct Watch<K> {
+pub(crate) struct ObjectWatch<K> {
     what: String,
     events: BoxStream<'static, watcher::Result<Event<K>>>,
     failures: Failures,
 }
 
-impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Watch<K> {
+impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> ObjectWatch<K> {
     /// Makes a watch; the log calls it `what`.
     pub(crate) fn new(what: impl Into<String>, api: kube::Api<K>, config: watcher::Config) -> Self {
         Self::of(what.into(), watcher(api, config))
     }
 }
 
-impl<K> Watch<K> {
+impl<K> ObjectWatch<K> {
     fn of(what: String, events: impl Stream<Item = watcher::Result<Event<K>>> + Send + 'static) -> Self {
         Self { what, events: events.boxed(), failures: Failures::default() }
     }
@@ -126,7 +126,7 @@ mod tests {
     async fn took(events: Vec<watcher::Result<Event<Pod>>>) -> Duration {
         let began = Instant::now();
         let count = events.iter().filter(|event| event.is_ok()).count();
-        let mut watch = Watch::of("pods".to_owned(), stream::iter(events));
+        let mut watch = ObjectWatch::of("pods".to_owned(), stream::iter(events));
         for _ in 0..count {
             watch.next().await;
         }

@@ -14,26 +14,26 @@ use tunnel_proto::state::DesiredState;
 
 use crate::books::Attempted;
 use crate::config::Scope;
-use crate::conversation::Shared;
-use crate::pass::{Done, Job, Shell};
+use crate::conversation::ConversationShared;
+use crate::pass::{Done, PassInput, Shell};
 
 /// Intents of a workspace.
-pub(crate) struct Slot {
-    inner: Mutex<Inner>,
+pub(crate) struct Mailbox {
+    inner: Mutex<WorkerShared>,
     /// Ends all work for the workspace.
     closing: CancellationToken,
 }
 
-struct Inner {
-    job: Job,
-    sent: Vec<Sent>,
+struct WorkerShared {
+    job: PassInput,
+    sent: Vec<PendingIntent>,
     next_id: u64,
     /// Ends the pass that is running.
     superseded: CancellationToken,
 }
 
 /// A configuration that is not applied yet.
-struct Sent {
+struct PendingIntent {
     id: u64,
     inventories: BTreeSet<String>,
     bytes: Bytes,
@@ -41,15 +41,15 @@ struct Sent {
 
 /// Input of a pass.
 struct Taken {
-    job: Job,
+    job: PassInput,
     ids: Vec<u64>,
     superseded: CancellationToken,
 }
 
-impl Slot {
+impl Mailbox {
     /// Makes the slot of a workspace, with its first intent.
     pub(crate) fn new(scope: Scope, closing: CancellationToken) -> Self {
-        let job = Job {
+        let job = PassInput {
             scope,
             generation: 0,
             desired: DesiredState::Stopped,
@@ -58,7 +58,7 @@ impl Slot {
             pull_secrets: Vec::new(),
         };
         let superseded = closing.child_token();
-        let inner = Mutex::new(Inner { job, sent: Vec::new(), next_id: 0, superseded });
+        let inner = Mutex::new(WorkerShared { job, sent: Vec::new(), next_id: 0, superseded });
         Self { inner, closing }
     }
 
@@ -77,7 +77,7 @@ impl Slot {
         if !intent.config.is_empty() {
             let id = inner.next_id;
             inner.next_id += 1;
-            inner.sent.push(Sent { id, inventories, bytes: intent.config });
+            inner.sent.push(PendingIntent { id, inventories, bytes: intent.config });
         }
         inner.job.generation = intent.generation;
         inner.job.desired = intent.desired;
@@ -95,7 +95,7 @@ impl Slot {
         self.supersede(&mut inner);
     }
 
-    fn supersede(&self, inner: &mut Inner) {
+    fn supersede(&self, inner: &mut WorkerShared) {
         inner.superseded.cancel();
         inner.superseded = self.closing.child_token();
     }
@@ -114,7 +114,7 @@ impl Slot {
         let inner = self.inner.lock();
         let configs = inner.sent.iter().map(|sent| sent.bytes.clone()).collect();
         Taken {
-            job: Job { configs, ..inner.job.clone() },
+            job: PassInput { configs, ..inner.job.clone() },
             ids: inner.sent.iter().map(|sent| sent.id).collect(),
             superseded: inner.superseded.clone(),
         }
@@ -135,7 +135,7 @@ impl Slot {
 /// A pass that has ended.
 pub(crate) struct PassEnd {
     /// The slot whose intents it was for.
-    pub(crate) slot: Arc<Slot>,
+    pub(crate) slot: Arc<Mailbox>,
     /// Tells whether Deployments or pods have changed since the pass took its intents.
     pub(crate) movements: watch::Receiver<()>,
     /// `None` if a newer intent ended the pass.
@@ -176,7 +176,7 @@ impl Remainder {
 }
 
 /// Does what there is to do for a workspace, by its newest intent. A pass that has begun a request finishes it.
-pub(crate) async fn reconcile(slot: Arc<Slot>, shell: Arc<Shell>, shared: Arc<Shared>) -> PassEnd {
+pub(crate) async fn reconcile(slot: Arc<Mailbox>, shell: Arc<Shell>, shared: Arc<ConversationShared>) -> PassEnd {
     // The newest intent, which may have come while others worked.
     let taken = slot.take();
     // Pods that move from here on may be those that this pass waits for.
@@ -191,8 +191,8 @@ pub(crate) async fn reconcile(slot: Arc<Slot>, shell: Arc<Shell>, shared: Arc<Sh
     PassEnd { slot, movements, left }
 }
 
-fn record(slot: &Slot, shared: &Shared, taken: &Taken, done: Done) {
-    let Job { scope, generation, desired, .. } = &taken.job;
+fn record(slot: &Mailbox, shared: &ConversationShared, taken: &Taken, done: Done) {
+    let PassInput { scope, generation, desired, .. } = &taken.job;
     let is_terminated = *desired == DesiredState::Terminated;
     let is_well = done.failure.is_none();
     if let Some(problem) = &done.failure {
@@ -231,12 +231,12 @@ mod tests {
 
     use super::*;
 
-    fn slot() -> Slot {
+    fn slot() -> Mailbox {
         let scope = Scope { cluster: "c".into(), workspace: "w".into(), namespace: "ns".into() };
-        Slot::new(scope, CancellationToken::new())
+        Mailbox::new(scope, CancellationToken::new())
     }
 
-    fn put(slot: &Slot, generation: u64, desired: DesiredState, config: &'static str, inventories: &[&str]) {
+    fn put(slot: &Mailbox, generation: u64, desired: DesiredState, config: &'static str, inventories: &[&str]) {
         let intent = Intent {
             workspace: "w".into(),
             namespace: "ns".into(),
@@ -250,7 +250,7 @@ mod tests {
         slot.put(intent, inventories.iter().map(|name| (*name).to_owned()).collect());
     }
 
-    fn taken(slot: &Slot) -> Vec<Bytes> {
+    fn taken(slot: &Mailbox) -> Vec<Bytes> {
         slot.take().job.configs
     }
 

@@ -7,11 +7,11 @@
 
 use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::core::v1::Pod;
-use tunnel_proto::reconcile::{Deployment, Detail};
+use tunnel_proto::reconcile::{Deployment, ObjectDetail};
 
-use crate::api::Api;
+use crate::api::CancelableApi;
 use crate::config::Scope;
-use crate::object::{CLUSTER_LABEL, Object, ObjectKey, Resource, WORKSPACE_LABEL};
+use crate::object::{CLUSTER_LABEL, ObjectKey, Resource, SentObject, WORKSPACE_LABEL};
 use crate::reasons::PodFacts;
 use crate::retry::ApiError;
 use crate::view::{is_at_rest, state_of};
@@ -20,7 +20,7 @@ use crate::view::{is_at_rest, state_of};
 const NAMED: usize = 3;
 
 /// Returns whether an object would have pods run.
-pub(crate) fn runs(object: &Object) -> bool {
+pub(crate) fn runs(object: &SentObject) -> bool {
     object.key.kind == "Deployment"
         && object.value.pointer("/spec/replicas").and_then(|count| count.as_u64()) != Some(0)
 }
@@ -30,11 +30,11 @@ pub(crate) fn runs(object: &Object) -> bool {
 /// # Errors
 /// [`ApiError`] if it cannot be found out: then the Deployment may not be applied.
 pub(crate) async fn obstacle(
-    api: &Api,
+    api: &CancelableApi,
     scope: &Scope,
-    object: &Object,
+    object: &SentObject,
     path: &str,
-) -> Result<Option<Detail>, ApiError> {
+) -> Result<Option<ObjectDetail>, ApiError> {
     let live = api.get(path).await?.map(|live| {
         let live: apps::Deployment = serde_json::from_value(live).unwrap_or_default();
         state_of(&live)
@@ -55,7 +55,7 @@ fn runs_already(live: &Deployment) -> bool {
 }
 
 /// Judges whether a Deployment may be scaled up from nothing.
-fn judge(key: &ObjectKey, live: Option<&Deployment>, pods: &[Pod]) -> Option<Detail> {
+fn judge(key: &ObjectKey, live: Option<&Deployment>, pods: &[Pod]) -> Option<ObjectDetail> {
     if live.is_some_and(runs_already) {
         return None;
     }
@@ -69,7 +69,7 @@ fn judge(key: &ObjectKey, live: Option<&Deployment>, pods: &[Pod]) -> Option<Det
     } else {
         return None;
     };
-    Some(Detail { object: key.to_string(), reason: "Waiting".to_owned(), message })
+    Some(ObjectDetail { object: key.to_string(), reason: "Waiting".to_owned(), message })
 }
 
 #[cfg(test)]
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn workload_is_a_deployment_with_pods() {
         let object = |kind: &str, replicas: &Value| {
-            Object::read(json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "w"}, "spec": {"replicas": replicas}}))
+            SentObject::read(json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "w"}, "spec": {"replicas": replicas}}))
                 .is_some_and(|object| runs(&object))
         };
         assert!(object("Deployment", &json!(1)) && object("Deployment", &json!(null)));

@@ -17,7 +17,7 @@ use crate::{AgentEvent, Options, Terminals};
 
 /// Progress of an agent.
 #[derive(Clone, Debug)]
-enum Progress {
+enum AttachProgress {
     /// Not connected.
     Absent {
         /// Reason, if it is known.
@@ -32,14 +32,14 @@ enum Progress {
 }
 
 /// Progress before anything is known.
-const ABSENT: Progress = Progress::Absent { why: None, again_at: None };
+const ABSENT: AttachProgress = AttachProgress::Absent { why: None, again_at: None };
 
 /// Agent that runs or is planned.
 pub(super) struct Attachment {
     options: Option<Options>,
     spent_file: Option<PathBuf>,
     terminals: Option<Terminals>,
-    progress: watch::Sender<Progress>,
+    progress: watch::Sender<AttachProgress>,
     stop: CancellationToken,
     task: JoinSet<()>,
 }
@@ -79,7 +79,7 @@ impl Attachment {
         self.task.spawn(async move {
             // An agent that was asked to stop ends without an error, and nothing listens any more.
             if let Err(ended) = agent.run(stop).await {
-                progress.send_replace(Progress::Over(with_sources(&ended).into()));
+                progress.send_replace(AttachProgress::Over(with_sources(&ended).into()));
             }
         });
     }
@@ -95,15 +95,15 @@ impl Attachment {
         let mut progress = self.progress.subscribe();
         let settled = progress.wait_for(|progress| match progress {
             // Do not wait for an agent that dials again only after the deadline.
-            Progress::Absent { again_at, .. } => again_at.is_some_and(|again_at| again_at > deadline),
-            Progress::Up(_) | Progress::Over(_) => true,
+            AttachProgress::Absent { again_at, .. } => again_at.is_some_and(|again_at| again_at > deadline),
+            AttachProgress::Up(_) | AttachProgress::Over(_) => true,
         });
         drop(tokio::time::timeout_at(deadline, settled).await);
         let now = self.progress.borrow().clone();
         match now {
-            Progress::Up(link) => Ok(link),
-            Progress::Over(why) | Progress::Absent { why: Some(why), .. } => Err(why),
-            Progress::Absent { why: None, .. } => Err("the gateway did not answer in time".into()),
+            AttachProgress::Up(link) => Ok(link),
+            AttachProgress::Over(why) | AttachProgress::Absent { why: Some(why), .. } => Err(why),
+            AttachProgress::Absent { why: None, .. } => Err("the gateway did not answer in time".into()),
         }
     }
 
@@ -113,7 +113,7 @@ impl Attachment {
     pub(super) async fn over(&self) -> Arc<str> {
         let mut progress = self.progress.subscribe();
         loop {
-            if let Progress::Over(why) = &*progress.borrow_and_update() {
+            if let AttachProgress::Over(why) = &*progress.borrow_and_update() {
                 return why.clone();
             }
             if progress.changed().await.is_err() {
@@ -144,10 +144,10 @@ impl Attachment {
     }
 }
 
-async fn alone(mut progress: watch::Receiver<Progress>, time: Duration) {
+async fn alone(mut progress: watch::Receiver<AttachProgress>, time: Duration) {
     loop {
-        let gone = progress.wait_for(|progress| !matches!(progress, Progress::Up(_))).await.is_ok();
-        let back = progress.wait_for(|progress| matches!(progress, Progress::Up(_)));
+        let gone = progress.wait_for(|progress| !matches!(progress, AttachProgress::Up(_))).await.is_ok();
+        let back = progress.wait_for(|progress| matches!(progress, AttachProgress::Up(_)));
         if !gone || tokio::time::timeout(time, back).await.is_err() {
             return;
         }
@@ -155,11 +155,11 @@ async fn alone(mut progress: watch::Receiver<Progress>, time: Duration) {
 }
 
 /// Returns the progress that an event stands for, if any.
-fn progress_of(event: &AgentEvent<'_>, now: Instant) -> Option<Progress> {
+fn progress_of(event: &AgentEvent<'_>, now: Instant) -> Option<AttachProgress> {
     match event {
-        AgentEvent::Connected { welcome, .. } => Some(Progress::Up(place(welcome).into())),
+        AgentEvent::Connected { welcome, .. } => Some(AttachProgress::Up(place(welcome).into())),
         AgentEvent::Redialing { after, cause } => {
-            Some(Progress::Absent { why: Some((*cause).into()), again_at: Some(now + *after) })
+            Some(AttachProgress::Absent { why: Some((*cause).into()), again_at: Some(now + *after) })
         }
         AgentEvent::SessionEnded { .. } => Some(ABSENT),
         AgentEvent::Dialing => None,
@@ -183,7 +183,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn job_is_alone_once_its_gateway_was_away_for_the_whole_time_and_tries_to_come_back_do_not_count() {
-        let progress = watch::Sender::new(Progress::Up("here".into()));
+        let progress = watch::Sender::new(AttachProgress::Up("here".into()));
         let mut waits = JoinSet::new();
         waits.spawn(alone(progress.subscribe(), 5 * MINUTE));
         let minutes = async |number: u32| {
@@ -195,12 +195,12 @@ mod tests {
         assert!(waits.try_join_next().is_none(), "it is reached");
         progress.send_replace(ABSENT);
         minutes(4).await;
-        progress.send_replace(Progress::Up("here".into()));
+        progress.send_replace(AttachProgress::Up("here".into()));
         minutes(1).await;
         progress.send_replace(ABSENT);
         for _ in 0..4 {
             minutes(1).await;
-            progress.send_replace(Progress::Absent { why: Some("refused".into()), again_at: None });
+            progress.send_replace(AttachProgress::Absent { why: Some("refused".into()), again_at: None });
             assert!(waits.try_join_next().is_none());
         }
         minutes(2).await;

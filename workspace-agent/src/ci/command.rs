@@ -13,9 +13,9 @@ use tokio::process::Child;
 use tokio::time::Instant;
 
 use super::attach::Attachment;
-use super::end::End;
+use super::end::CommandEnd;
 use super::signals::{Handing, Signals, asks_to_end};
-use super::witness::{Said, Witness};
+use super::witness::{Witness, WitnessMessage};
 
 /// Longest command that people are shown, in characters.
 const SHOWN_CHARS_MAX: usize = 200;
@@ -42,7 +42,7 @@ pub struct CommandLine {
 /// Outcome of a command.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ran {
-    pub(super) end: End,
+    pub(super) end: CommandEnd,
     /// A signal asked the job to end meanwhile.
     pub(super) asked_to_end: bool,
 }
@@ -60,7 +60,7 @@ impl CommandLine {
 
     /// Replaces this process by the command. Returns only if that cannot be done, after saying why.
     #[must_use]
-    pub fn become_it(&self, say: impl FnOnce(&str)) -> End {
+    pub fn become_it(&self, say: impl FnOnce(&str)) -> CommandEnd {
         let mut error = self.command().exec();
         if let Some(script) = self.as_script(&error) {
             error = script.command().exec();
@@ -94,10 +94,10 @@ impl CommandLine {
         found.map_or_else(|| self.program.clone(), PathBuf::into_os_string)
     }
 
-    fn not_started(&self, error: &io::Error, say: impl FnOnce(&str)) -> End {
+    fn not_started(&self, error: &io::Error, say: impl FnOnce(&str)) -> CommandEnd {
         say(&format!("{}: {error}", self.program.display()));
         let is_missing = error.kind() == io::ErrorKind::NotFound;
-        End::Status(if is_missing { NOT_FOUND } else { NOT_EXECUTABLE })
+        CommandEnd::Status(if is_missing { NOT_FOUND } else { NOT_EXECUTABLE })
     }
 
     /// Returns the command as one line for people.
@@ -123,7 +123,7 @@ impl CommandLine {
             Ok(child) => child,
             Err(error) => return Ran { end: self.not_started(&error, say), asked_to_end: false },
         };
-        let mut running = Running { child, witness, handing: Handing::default(), asked_to_end: false };
+        let mut running = RunningCommand { child, witness, handing: Handing::default(), asked_to_end: false };
         if let (Some(witness), Some(id)) = (&mut running.witness, running.child.id()) {
             witness.guard(id).await;
         }
@@ -135,21 +135,21 @@ impl CommandLine {
     }
 }
 
-struct Running {
+struct RunningCommand {
     child: Child,
     witness: Option<Witness>,
     handing: Handing,
     asked_to_end: bool,
 }
 
-impl Running {
+impl RunningCommand {
     async fn until_end(
         &mut self,
         signals: &mut Signals,
         attachment: &mut Attachment,
         dial_at: Option<Instant>,
         say: impl Fn(&str),
-    ) -> End {
+    ) -> CommandEnd {
         loop {
             tokio::select! {
                 // Signals first: one that ended the command and asks this process to end too came before that end.
@@ -162,15 +162,15 @@ impl Running {
                     }
                 }
                 status = self.child.wait() => match status {
-                    Ok(status) => return End::of(status),
+                    Ok(status) => return CommandEnd::of(status),
                     Err(error) => {
                         say(&format!("how the command ended cannot be found out: {error}"));
-                        return End::Status(u8::MAX);
+                        return CommandEnd::Status(u8::MAX);
                     }
                 },
                 said = said(self.witness.as_mut()) => match said {
-                    Some(Said::Hit(number)) => self.handing.witnessed(number, Instant::now()),
-                    Some(Said::Answer) => self.handing.answered(Instant::now()),
+                    Some(WitnessMessage::Hit(number)) => self.handing.witnessed(number, Instant::now()),
+                    Some(WitnessMessage::Answer) => self.handing.answered(Instant::now()),
                     None => self.without_witness().await,
                 },
                 () = at(self.handing.next_due()) => {}
@@ -205,7 +205,7 @@ impl Running {
     }
 }
 
-async fn said(witness: Option<&mut Witness>) -> Option<Said> {
+async fn said(witness: Option<&mut Witness>) -> Option<WitnessMessage> {
     match witness {
         Some(witness) => witness.said().await,
         None => std::future::pending().await,
@@ -272,7 +272,7 @@ mod tests {
         {
             let line = line(&[program]);
             let mut said = String::new();
-            assert_eq!(line.become_it(|text| said = text.to_owned()), End::Status(status));
+            assert_eq!(line.become_it(|text| said = text.to_owned()), CommandEnd::Status(status));
             assert!(said.starts_with(&format!("{program}: ")), "{said}");
         }
     }

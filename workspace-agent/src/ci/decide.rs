@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use super::end::End;
+use super::end::CommandEnd;
 use crate::terminal::job::Choice;
 
 /// Time before the expiry of its token at which an agent dials, if the command still runs: a token that was shown once
@@ -15,7 +15,7 @@ const BEFORE_EXPIRY: Duration = Duration::from_secs(60);
 
 /// When a job is held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum On {
+pub enum HoldCondition {
     /// When its command failed.
     #[default]
     Failure,
@@ -25,7 +25,7 @@ pub enum On {
     Never,
 }
 
-impl fmt::Display for On {
+impl fmt::Display for HoldCondition {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::Failure => "failure",
@@ -36,20 +36,20 @@ impl fmt::Display for On {
 }
 
 /// Decides whether a job is held: never after a signal asked this process to end.
-pub(super) fn holds(on: On, end: End, asked_to_end: bool) -> bool {
+pub(super) fn holds(on: HoldCondition, end: CommandEnd, asked_to_end: bool) -> bool {
     let wanted = match on {
-        On::Failure => !end.is_passed(),
-        On::Always => true,
-        On::Never => false,
+        HoldCondition::Failure => !end.is_passed(),
+        HoldCondition::Always => true,
+        HoldCondition::Never => false,
     };
     wanted && !asked_to_end
 }
 
 /// Decides how a held job ends. A user who fails a job whose command passed, as with [`On::Always`], gets a failure.
-pub(super) fn end_of(command: End, chosen: Option<Choice>) -> End {
+pub(super) fn end_of(command: CommandEnd, chosen: Option<Choice>) -> CommandEnd {
     match chosen {
-        Some(Choice::Continue) => End::PASSED,
-        Some(Choice::Fail) if command.is_passed() => End::FAILED,
+        Some(Choice::Continue) => CommandEnd::PASSED,
+        Some(Choice::Fail) if command.is_passed() => CommandEnd::FAILED,
         Some(Choice::Fail) | None => command,
     }
 }
@@ -67,27 +67,30 @@ mod tests {
 
     #[test]
     fn job_is_held_as_asked_and_never_by_somebody_who_wants_it_to_end() {
-        let failed = [End::Status(1), End::Status(127), End::Signal(11), End::Signal(9)];
+        let failed = [CommandEnd::Status(1), CommandEnd::Status(127), CommandEnd::Signal(11), CommandEnd::Signal(9)];
         for end in failed {
-            assert!(holds(On::Failure, end, false) && holds(On::Always, end, false), "{end:?}");
+            assert!(holds(HoldCondition::Failure, end, false) && holds(HoldCondition::Always, end, false), "{end:?}");
         }
-        assert!(!holds(On::Failure, End::PASSED, false) && holds(On::Always, End::PASSED, false));
-        for end in failed.into_iter().chain([End::PASSED]) {
-            assert!(!holds(On::Never, end, false), "{end:?}");
-            assert!(!holds(On::Failure, end, true) && !holds(On::Always, end, true), "{end:?}");
+        assert!(
+            !holds(HoldCondition::Failure, CommandEnd::PASSED, false)
+                && holds(HoldCondition::Always, CommandEnd::PASSED, false)
+        );
+        for end in failed.into_iter().chain([CommandEnd::PASSED]) {
+            assert!(!holds(HoldCondition::Never, end, false), "{end:?}");
+            assert!(!holds(HoldCondition::Failure, end, true) && !holds(HoldCondition::Always, end, true), "{end:?}");
         }
     }
 
     #[test]
     fn job_that_a_person_fails_fails_also_if_its_command_passed() {
-        for end in [End::Status(2), End::Signal(9)] {
+        for end in [CommandEnd::Status(2), CommandEnd::Signal(9)] {
             assert_eq!(end_of(end, Some(Choice::Fail)), end, "as the command did");
-            assert_eq!(end_of(end, Some(Choice::Continue)), End::PASSED);
+            assert_eq!(end_of(end, Some(Choice::Continue)), CommandEnd::PASSED);
             assert_eq!(end_of(end, None), end);
         }
-        assert_eq!(end_of(End::PASSED, Some(Choice::Fail)), End::Status(1));
-        assert_eq!(end_of(End::PASSED, Some(Choice::Continue)), End::PASSED);
-        assert_eq!(end_of(End::PASSED, None), End::PASSED);
+        assert_eq!(end_of(CommandEnd::PASSED, Some(Choice::Fail)), CommandEnd::Status(1));
+        assert_eq!(end_of(CommandEnd::PASSED, Some(Choice::Continue)), CommandEnd::PASSED);
+        assert_eq!(end_of(CommandEnd::PASSED, None), CommandEnd::PASSED);
     }
 
     #[test]

@@ -10,14 +10,14 @@ const SIGNAL_BASE: i32 = 128;
 
 /// End of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum CommandEnd {
     /// It exited with this status.
     Status(u8),
     /// This signal ended it.
     Signal(i32),
 }
 
-impl End {
+impl CommandEnd {
     /// End of a step that passed.
     pub const PASSED: Self = Self::Status(0);
 
@@ -73,15 +73,15 @@ mod tests {
     #[test]
     fn shells_see_a_signal_as_128_and_its_number() {
         for (raw, end, in_shell) in [
-            (0, End::PASSED, 0),
-            (3 << 8, End::Status(3), 3),
-            (255 << 8, End::Status(255), 255),
-            (15, End::Signal(15), 143),
-            (9, End::Signal(9), 137),
+            (0, CommandEnd::PASSED, 0),
+            (3 << 8, CommandEnd::Status(3), 3),
+            (255 << 8, CommandEnd::Status(255), 255),
+            (15, CommandEnd::Signal(15), 143),
+            (9, CommandEnd::Signal(9), 137),
             // With a core dump.
-            (11 | 0x80, End::Signal(11), 139),
+            (11 | 0x80, CommandEnd::Signal(11), 139),
         ] {
-            let found = End::of(ExitStatus::from_raw(raw));
+            let found = CommandEnd::of(ExitStatus::from_raw(raw));
             assert_eq!((found, found.in_shell()), (end, in_shell), "{raw}");
             assert_eq!(found.is_passed(), raw == 0);
         }

@@ -2,8 +2,8 @@
 
 use tokio::sync::watch;
 
-use super::end::End;
-use crate::terminal::job::{Choice, Job, JobState, NotHeld, Phase};
+use super::end::CommandEnd;
+use crate::terminal::job::{Choice, JobState, NotHeld, Phase, TerminalJob};
 
 /// Longest name that is repeated in the job's log, in characters.
 const WHO_CHARS_MAX: usize = 64;
@@ -30,7 +30,7 @@ impl HeldJob {
     }
 
     /// Begins to wait for a choice.
-    pub(super) fn hold(&self, end: End, until_unix: u64) {
+    pub(super) fn hold(&self, end: CommandEnd, until_unix: u64) {
         self.state.send_modify(|state| state.phase = Phase::Held { exit_status: end.in_shell(), until_unix });
     }
 
@@ -54,7 +54,7 @@ impl HeldJob {
     }
 }
 
-impl Job for HeldJob {
+impl TerminalJob for HeldJob {
     fn state(&self) -> JobState {
         self.state.borrow().clone()
     }
@@ -97,7 +97,7 @@ mod tests {
     fn choice_counts_only_while_the_job_is_held() {
         let job = job();
         assert_eq!(job.choose(Choice::Continue, None), Err(NotHeld), "it runs");
-        job.hold(End::Signal(9), 77);
+        job.hold(CommandEnd::Signal(9), 77);
         assert_eq!(job.state().phase, Phase::Held { exit_status: 137, until_unix: 77 });
         assert_eq!(job.choose(Choice::Fail, Some("ann")), Ok(()));
         assert_eq!(job.state().phase, Phase::Ended, "everybody sees that it is over");
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn nothing_can_be_chosen_for_a_job_whose_time_is_up() {
         let job = job();
-        job.hold(End::Status(1), 77);
+        job.hold(CommandEnd::Status(1), 77);
         assert_eq!(job.end(), None);
         assert_eq!(job.choose(Choice::Continue, None), Err(NotHeld));
     }
@@ -116,7 +116,7 @@ mod tests {
     #[tokio::test]
     async fn choice_that_was_made_before_anybody_waited_is_found() {
         let job = job();
-        job.hold(End::Status(1), 77);
+        job.hold(CommandEnd::Status(1), 77);
         job.choose(Choice::Continue, Some("a\u{1b}[31m\nb")).expect("it is held");
         let chosen = job.choice().await;
         assert_eq!(

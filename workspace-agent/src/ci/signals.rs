@@ -90,7 +90,7 @@ fn has(mask: u64, number: i32) -> bool {
 #[derive(Debug, Default)]
 pub(super) struct Handing {
     /// Signals that came, and of which the witness has not said anything yet.
-    waiting: Vec<Waiting>,
+    waiting: Vec<PendingSignal>,
     /// Signals that hit the witness, not long ago.
     witnessed: Vec<(i32, Instant)>,
     /// Questions so far, and answers.
@@ -100,7 +100,7 @@ pub(super) struct Handing {
 
 /// A signal that waits for what the witness says.
 #[derive(Debug)]
-struct Waiting {
+struct PendingSignal {
     number: i32,
     /// Time at which the witness is asked, or, once it was, at which the signal is handed on without an answer.
     due: Instant,
@@ -116,7 +116,7 @@ impl Handing {
             // The whole group was hit.
             self.witnessed.swap_remove(at);
         } else if !self.waiting.iter().any(|waits| waits.number == number) {
-            self.waiting.push(Waiting { number, due: now + WITNESS_PATIENCE, question: None });
+            self.waiting.push(PendingSignal { number, due: now + WITNESS_PATIENCE, question: None });
         }
     }
 

@@ -10,7 +10,7 @@ const LOOKS_MAX: usize = 16;
 
 /// One process, told from a later one that has the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Process {
+struct TreeProcess {
     id: i32,
     /// Start time, in clock ticks since the machine was started.
     ticks: u64,
@@ -19,7 +19,7 @@ struct Process {
 /// Facts about a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stat {
-    process: Process,
+    process: TreeProcess,
     parent: i32,
     group: i32,
 }
@@ -56,7 +56,7 @@ impl Tree {
     }
 }
 
-impl Process {
+impl TreeProcess {
     /// Sends a signal, but to no other process that got the number meanwhile. There is no caller to tell that it
     /// failed.
     fn signal(self, signal: Signal) {
@@ -69,11 +69,11 @@ impl Process {
 }
 
 /// Adds the descendants of the found processes that belong to a group.
-fn add_descendants(all: &[Stat], group: i32, found: &mut Vec<Process>) {
+fn add_descendants(all: &[Stat], group: i32, found: &mut Vec<TreeProcess>) {
     let mut next = 0;
     while let Some(parent) = found.get(next).map(|process| process.id) {
         let is_new = |stat: &&Stat| stat.parent == parent && stat.group == group && !found.contains(&stat.process);
-        let children: Vec<Process> = all.iter().filter(is_new).map(|stat| stat.process).collect();
+        let children: Vec<TreeProcess> = all.iter().filter(is_new).map(|stat| stat.process).collect();
         found.extend(children);
         next += 1;
     }
@@ -96,7 +96,7 @@ fn parse(text: &str) -> Option<Stat> {
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
     // Counted from the state, which is the third of all.
     let (parent, group, ticks) = (fields.get(1)?, fields.get(2)?, fields.get(19)?);
-    let process = Process { id: id.parse().ok()?, ticks: ticks.parse().ok()? };
+    let process = TreeProcess { id: id.parse().ok()?, ticks: ticks.parse().ok()? };
     Some(Stat { process, parent: parent.parse().ok()?, group: group.parse().ok()? })
 }
 
@@ -108,7 +108,7 @@ mod tests {
     fn stat_is_read_whatever_the_program_calls_itself() {
         let fields = "S 7 42 40 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 1 2 3";
         let stat = parse(&format!("43 (a) b) (c) {fields}\n")).expect("a process");
-        assert_eq!(stat, Stat { process: Process { id: 43, ticks: 98_765 }, parent: 7, group: 42 });
+        assert_eq!(stat, Stat { process: TreeProcess { id: 43, ticks: 98_765 }, parent: 7, group: 42 });
         for text in ["", "42", "42 (x", "42 (x) S 1 2", "x (x) S 7 42 40"] {
             assert_eq!(parse(text), None, "{text}");
         }
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn only_what_comes_from_the_command_and_stays_in_its_group_is_its_own() {
-        let of = |id, parent, group| Stat { process: Process { id, ticks: 1 }, parent, group };
+        let of = |id, parent, group| Stat { process: TreeProcess { id, ticks: 1 }, parent, group };
         let all = [of(5, 1, 5), of(6, 5, 5), of(10, 5, 5), of(11, 10, 5), of(12, 11, 5), of(13, 11, 13), of(14, 13, 5)];
         let mut found = vec![of(10, 5, 5).process];
         add_descendants(&all, 5, &mut found);
@@ -127,7 +127,7 @@ mod tests {
     fn another_process_with_the_same_number_is_left_alone() {
         let this = Tree::of(i32::try_from(std::process::id()).expect("a number")).expect("it runs");
         // This test would not survive.
-        Process { ticks: this.0.process.ticks + 1, ..this.0.process }.signal(Signal::KILL);
-        Process { id: i32::MAX, ticks: 1 }.signal(Signal::KILL);
+        TreeProcess { ticks: this.0.process.ticks + 1, ..this.0.process }.signal(Signal::KILL);
+        TreeProcess { id: i32::MAX, ticks: 1 }.signal(Signal::KILL);
     }
 }

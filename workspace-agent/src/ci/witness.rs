@@ -38,7 +38,7 @@ pub(super) struct Witness {
 
 /// Message of a witness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum WitnessMessage {
     /// It was hit by a signal.
     Hit(i32),
     /// Answer to a question: it has said all.
@@ -73,11 +73,11 @@ impl Witness {
     /// Waits for the next message; `None` once the witness is gone.
     ///
     /// Cancel safety: safe; what it says is one byte.
-    pub(super) async fn said(&mut self) -> Option<Said> {
+    pub(super) async fn said(&mut self) -> Option<WitnessMessage> {
         let mut said = [0];
         match self.says.read(&mut said).await {
-            Ok(1) if said == [ANSWER] => Some(Said::Answer),
-            Ok(1) => Some(Said::Hit(i32::from(u8::from_be_bytes(said)))),
+            Ok(1) if said == [ANSWER] => Some(WitnessMessage::Answer),
+            Ok(1) => Some(WitnessMessage::Hit(i32::from(u8::from_be_bytes(said)))),
             Ok(_) | Err(_) => None,
         }
     }
@@ -167,7 +167,10 @@ mod tests {
         let mut witness = witness(r"head -c 5 >/dev/null; printf '\017\000'; exec sleep 60");
         witness.guard(1).await;
         assert!(witness.ask());
-        assert_eq!((witness.said().await, witness.said().await), (Some(Said::Hit(15)), Some(Said::Answer)));
+        assert_eq!(
+            (witness.said().await, witness.said().await),
+            (Some(WitnessMessage::Hit(15)), Some(WitnessMessage::Answer))
+        );
         witness.end().await;
     }
 }

@@ -9,7 +9,7 @@ use anyhow::{anyhow, bail};
 use clap::Args;
 
 use super::gateway;
-use crate::ci::{self, CiOptions, CommandLine, Length, On};
+use crate::ci::{self, CiOptions, CommandLine, HoldCondition, Length};
 use crate::dial::Transport;
 use crate::ports::Ports;
 use crate::{MEMORY_BUDGET_BYTES, Options, TokenSource};
@@ -53,7 +53,7 @@ pub struct CiArguments {
 
     /// When the job is held.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t, env = "WORKSPACE_AGENT_CI_ON")]
-    pub on: On,
+    pub on: HoldCondition,
 
     /// File that holds the job's id_token, or a token of the gateway for one workspace.
     #[arg(long, value_name = "FILE", env = "WORKSPACE_AGENT_TOKEN_FILE")]
@@ -101,8 +101,8 @@ impl CiArguments {
             hidden_variable: Some(self.token_env.clone()),
         };
         let options = match self.on {
-            On::Never => Ok(None),
-            On::Failure | On::Always => self.held(command.clone()).map(Some),
+            HoldCondition::Never => Ok(None),
+            HoldCondition::Failure | HoldCondition::Always => self.held(command.clone()).map(Some),
         };
         (command, options)
     }
@@ -144,7 +144,7 @@ impl CiArguments {
 mod tests {
     use clap::Parser;
 
-    use super::super::{Cli, WorkspaceCommand};
+    use super::super::{AgentCli, WorkspaceCommand};
     use super::*;
 
     /// Any file will do: it is read when the agent dials.
@@ -152,8 +152,8 @@ mod tests {
 
     fn arguments(more: &[&str]) -> Result<CiArguments, String> {
         let fixed = ["workspace-agent", "ci", "--gateway", "http://localhost:8081"];
-        let cli =
-            Cli::<WorkspaceCommand>::try_parse_from(fixed.iter().chain(more)).map_err(|error| error.to_string())?;
+        let cli = AgentCli::<WorkspaceCommand>::try_parse_from(fixed.iter().chain(more))
+            .map_err(|error| error.to_string())?;
         match cli.command {
             WorkspaceCommand::Ci(arguments) => Ok(arguments),
             WorkspaceCommand::Run(_) | WorkspaceCommand::CiWitness => panic!("another command"),
@@ -167,7 +167,7 @@ mod tests {
             .options();
         assert_eq!((command.program.to_str(), command.arguments.len()), (Some("make"), 4));
         let options = options.expect("good").expect("held");
-        assert_eq!((options.on, options.hold.to_string().as_str()), (On::Failure, "30m"));
+        assert_eq!((options.on, options.hold.to_string().as_str()), (HoldCondition::Failure, "30m"));
         assert!(options.agent.ports.exposed.is_empty(), "every loopback port of the job");
         assert_eq!(command.hidden_variable.as_deref(), Some("WORKSPACE_GATEWAY_TOKEN".as_ref()));
         for missing in [&["--token-file", FILE][..], &["--token-file", FILE, "--"], &["make", "test"]] {
@@ -190,7 +190,7 @@ mod tests {
             let fixed = ["workspace-agent", "ci", "--gateway", "http://localhost:8081"];
             let fixed = if more.contains(&"--gateway") { &fixed[..2] } else { &fixed[..] };
             let words = fixed.iter().chain(more).chain(&["--", "make"]);
-            let cli = Cli::<WorkspaceCommand>::try_parse_from(words).expect("arguments");
+            let cli = AgentCli::<WorkspaceCommand>::try_parse_from(words).expect("arguments");
             let WorkspaceCommand::Ci(arguments) = cli.command else { panic!("another command") };
             let (command, options) = arguments.options();
             assert_eq!(command.program, "make");
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn command_needs_no_gateway_to_be_run() {
         let words = ["workspace-agent", "ci", "--token-file", FILE, "--", "make"];
-        let cli = Cli::<WorkspaceCommand>::try_parse_from(words).expect("arguments");
+        let cli = AgentCli::<WorkspaceCommand>::try_parse_from(words).expect("arguments");
         let WorkspaceCommand::Ci(arguments) = cli.command else { panic!("another command") };
         let (command, options) = arguments.options();
         assert_eq!(command.program, "make");

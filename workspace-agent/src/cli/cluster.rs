@@ -105,16 +105,17 @@ impl ClusterArguments {
 mod tests {
     use clap::Parser;
 
-    use super::super::{Cli, Command};
+    use super::super::{AgentCli, AgentCommand};
     use super::*;
 
     fn options(more: &[&str]) -> Result<ClusterOptions, String> {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
         let fixed = ["workspace-agent", "cluster", "--gateway", "http://localhost:8081", "--token-file", file];
-        let cli = Cli::<Command>::try_parse_from(fixed.iter().chain(more)).map_err(|error| error.to_string())?;
+        let cli =
+            AgentCli::<AgentCommand>::try_parse_from(fixed.iter().chain(more)).map_err(|error| error.to_string())?;
         match cli.command {
-            Command::Cluster(arguments) => arguments.options().map_err(|error| format!("{error:#}")),
-            Command::Workspace(_) => panic!("another command"),
+            AgentCommand::Cluster(arguments) => arguments.options().map_err(|error| format!("{error:#}")),
+            AgentCommand::Workspace(_) => panic!("another command"),
         }
     }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tokio::task::JoinSet;
 use tracing::debug;
 use tunnel_link::channel_io::ChannelError;
-use tunnel_link::session::{Incoming, Link, LinkEnd, Session};
+use tunnel_link::session::{Incoming, LinkEnd, LinkHold, Session};
 use tunnel_link::splice::splice;
 use tunnel_proto::hello::{Resume, Welcome};
 use tunnel_proto::id::SessionId;
@@ -55,7 +55,7 @@ impl Carried {
     ///
     /// # Errors
     /// The gateway has forgotten the session, or the byte counts of the two sides do not fit together.
-    pub(super) fn go_on(&mut self, welcome: &Welcome) -> Result<Link, SessionError> {
+    pub(super) fn go_on(&mut self, welcome: &Welcome) -> Result<LinkHold, SessionError> {
         let resumed = welcome.resumed.filter(|_| welcome.session == self.id).ok_or(SessionError::LinkLost)?;
         let (link, _received) = self.session.resume(resumed.received)?;
         self.secret = welcome.resume_secret.clone();
@@ -99,7 +99,7 @@ impl Carried {
     }
 
     /// Begins the session's grace after its link is gone; the grace ends by itself.
-    pub(super) fn wait(&mut self, link: Link) {
+    pub(super) fn wait(&mut self, link: LinkHold) {
         drop(self.tasks.spawn(async move {
             match link.await_next().await {
                 LinkEnd::Over(error) => debug!(%error, "the session did not come back"),

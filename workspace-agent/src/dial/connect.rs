@@ -12,7 +12,7 @@ use rustls::{ClientConfig, RootCertStore};
 use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-use tunnel_link::connect::{HANDSHAKE_TIMEOUT, Stream, tcp};
+use tunnel_link::connect::{DialedStream, HANDSHAKE_TIMEOUT, tcp};
 use tunnel_link::pace::{LimitQueue, Pace, Paced};
 use tunnel_link::proxy::{self, BadProxy, Proxy};
 use tunnel_link::socket;
@@ -45,7 +45,7 @@ pub enum Offer {
 
 /// A connection to a gateway.
 pub struct Connected {
-    pub(super) stream: Box<dyn Stream>,
+    pub(super) stream: Box<dyn DialedStream>,
     pub(super) pace: Arc<Pace>,
     /// The handshake settled on HTTP/1.1.
     pub(super) is_http1: bool,
@@ -53,7 +53,7 @@ pub struct Connected {
 
 impl Connected {
     /// Wraps a stream whose kernel queue `limit_queue` bounds, if it has one that can be bounded.
-    pub fn new<S: Stream + 'static>(stream: S, limit_queue: LimitQueue<S>) -> Self {
+    pub fn new<S: DialedStream + 'static>(stream: S, limit_queue: LimitQueue<S>) -> Self {
         let (stream, pace) = Paced::new(stream, limit_queue);
         Self { stream: Box::new(stream), pace, is_http1: false }
     }
@@ -222,8 +222,12 @@ impl Gateway {
     }
 
     /// Performs the TLS handshake if the gateway has TLS.
-    async fn secured<S: Stream + Queue + 'static>(&self, stream: S, offer: Offer) -> Result<Connected, DialFailure> {
-        let Some((config, name)) = &self.tls else { return Ok(Connected::new(stream, Queue::limit)) };
+    async fn secured<S: DialedStream + BoundedSendQueue + 'static>(
+        &self,
+        stream: S,
+        offer: Offer,
+    ) -> Result<Connected, DialFailure> {
+        let Some((config, name)) = &self.tls else { return Ok(Connected::new(stream, BoundedSendQueue::limit)) };
         let mut config = ClientConfig::clone(config);
         if let Some(client) = &self.client {
             client.load().await.map_err(DialFailure::Certificate)?.show_in(&mut config);
@@ -232,7 +236,7 @@ impl Gateway {
     }
 }
 
-async fn secure<S: Stream + Queue + 'static>(
+async fn secure<S: DialedStream + BoundedSendQueue + 'static>(
     stream: S,
     mut config: ClientConfig,
     name: &ServerName<'static>,
@@ -270,18 +274,18 @@ impl fmt::Debug for Gateway {
 }
 
 /// A stream whose queue of unsent bytes in the kernel may have a bound.
-trait Queue {
+trait BoundedSendQueue {
     fn limit(&self, bytes: usize) -> Option<usize>;
 }
 
-impl Queue for TcpStream {
+impl BoundedSendQueue for TcpStream {
     fn limit(&self, bytes: usize) -> Option<usize> {
         socket::limit_queue(self, bytes)
     }
 }
 
 /// A stream through a proxy keeps the bound that every link begins with.
-impl Queue for Box<dyn Stream> {
+impl BoundedSendQueue for Box<dyn DialedStream> {
     fn limit(&self, _bytes: usize) -> Option<usize> {
         None
     }

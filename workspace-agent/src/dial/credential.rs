@@ -12,19 +12,19 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use thiserror::Error;
 
-use super::Ended;
+use super::DialEnded;
 use crate::TokenSource;
 
 /// Longest file that is taken for a token, in bytes.
 const TOKEN_BYTES_MAX: u64 = 64 * 1024;
 
 /// Reads the token, if there is one to be read.
-pub(super) async fn read_token(source: &TokenSource) -> Result<Option<String>, Ended> {
+pub(super) async fn read_token(source: &TokenSource) -> Result<Option<String>, DialEnded> {
     match source {
         TokenSource::None => Ok(None),
         TokenSource::Value(token) => Ok(Some(token.as_ref().to_owned())),
         TokenSource::File(path) => {
-            let unusable = |error| Ended::Token { path: path.display().to_string(), error };
+            let unusable = |error| DialEnded::Token { path: path.display().to_string(), error };
             let metadata = tokio::fs::metadata(path).await.map_err(unusable)?;
             if metadata.len() > TOKEN_BYTES_MAX {
                 return Err(unusable(io::Error::other("it is too long for a token")));

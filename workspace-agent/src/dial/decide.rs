@@ -9,7 +9,7 @@ use tunnel_link::grpc::{Code, ConnectError};
 use tunnel_proto::mux::SessionError;
 use tunnel_proto::reason::Reason;
 
-use super::Ended;
+use super::DialEnded;
 use super::credential::BadClientFiles;
 
 /// Reason why there is no link.
@@ -90,7 +90,7 @@ const RESUME_SPREAD: Duration = Duration::from_millis(200);
 
 /// Next step after a failure.
 #[derive(Debug)]
-pub enum Next {
+pub enum AfterFailure {
     /// Time may heal it.
     Redial {
         /// Wait before the dial.
@@ -99,7 +99,7 @@ pub enum Next {
         cause: String,
     },
     /// Only a person can heal it.
-    Stop(Ended),
+    Stop(DialEnded),
 }
 
 /// Failures in a row, of one kind: an absence that is over does not make the gateway's first refusal a long wait.
@@ -136,39 +136,41 @@ impl Streak {
 
 /// Decides the next step after a link that was up for so long. `roll` is uniform in `0.0..1.0`.
 #[must_use]
-pub fn decide(failure: DialFailure, up: Duration, failures: u32, roll: f64, backoff: &Backoff) -> Next {
+pub fn decide(failure: DialFailure, up: Duration, failures: u32, roll: f64, backoff: &Backoff) -> AfterFailure {
     let jittered = backoff.delay(failures, roll);
     match failure {
         // A link that held for a while and broke is replaced at once; one that breaks again and again waits longer.
         failure @ DialFailure::LinkLost if failure.is_of_link_that_held(up) => {
-            Next::Redial { after: RESUME_SPREAD.mul_f64(roll), cause: failure.to_string() }
+            AfterFailure::Redial { after: RESUME_SPREAD.mul_f64(roll), cause: failure.to_string() }
         }
         DialFailure::Rpc(ConnectError::Refused(refused)) if refused.code == Code::Aborted => {
-            Next::Stop(Ended::Displaced)
+            AfterFailure::Stop(DialEnded::Displaced)
         }
         DialFailure::Rpc(ConnectError::Refused(refused)) if refused.code == Code::NotFound => {
-            Next::Stop(Ended::WorkspaceStopped { message: refused.message })
+            AfterFailure::Stop(DialEnded::WorkspaceStopped { message: refused.message })
         }
         // A retry hint says that a person can help from elsewhere, or that the credential is renewed by itself.
         DialFailure::Rpc(ConnectError::Refused(refused))
             if !refused.code.is_temporary() && refused.retry_after.is_none() =>
         {
-            Next::Stop(Ended::Refused { message: refused.message })
+            AfterFailure::Stop(DialEnded::Refused { message: refused.message })
         }
         DialFailure::Rpc(ConnectError::Refused(refused)) => {
             // The gateway's hint is the minimum; the jitter on top keeps a herd apart.
             let after = refused.retry_after.unwrap_or_default() + jittered;
-            Next::Redial { after, cause: refused.message }
+            AfterFailure::Redial { after, cause: refused.message }
         }
         failure @ DialFailure::Drained { redial_after } => {
-            Next::Redial { after: redial_after + jittered, cause: failure.to_string() }
+            AfterFailure::Redial { after: redial_after + jittered, cause: failure.to_string() }
         }
-        DialFailure::Session(SessionError::Closed { reason: Reason::Displaced, .. }) => Next::Stop(Ended::Displaced),
+        DialFailure::Session(SessionError::Closed { reason: Reason::Displaced, .. }) => {
+            AfterFailure::Stop(DialEnded::Displaced)
+        }
         DialFailure::Session(SessionError::Closed { reason: Reason::Revoked, detail }) => {
-            Next::Stop(Ended::Revoked { message: detail })
+            AfterFailure::Stop(DialEnded::Revoked { message: detail })
         }
         DialFailure::Session(SessionError::Closed { reason: Reason::WorkspaceStopped, detail }) => {
-            Next::Stop(Ended::WorkspaceStopped { message: detail })
+            AfterFailure::Stop(DialEnded::WorkspaceStopped { message: detail })
         }
         failure @ (DialFailure::Connect(_)
         | DialFailure::ConnectTimedOut
@@ -179,7 +181,7 @@ pub fn decide(failure: DialFailure, up: Duration, failures: u32, roll: f64, back
         | DialFailure::Neither { .. }
         | DialFailure::WelcomeTimedOut
         | DialFailure::LinkLost
-        | DialFailure::Session(_)) => Next::Redial { after: jittered, cause: with_sources(&failure) },
+        | DialFailure::Session(_)) => AfterFailure::Redial { after: jittered, cause: with_sources(&failure) },
     }
 }
 
@@ -190,7 +192,7 @@ pub(crate) fn with_sources(error: &(dyn std::error::Error + 'static)) -> String 
 
 #[cfg(test)]
 mod tests {
-    use tunnel_link::grpc::Refused;
+    use tunnel_link::grpc::RpcRefused;
 
     use super::*;
 
@@ -199,20 +201,20 @@ mod tests {
     }
 
     fn refused(code: Code, retry_after: Option<Duration>) -> DialFailure {
-        DialFailure::Rpc(ConnectError::Refused(Refused { code, message: "no".into(), retry_after }))
+        DialFailure::Rpc(ConnectError::Refused(RpcRefused { code, message: "no".into(), retry_after }))
     }
 
     #[track_caller]
     fn check_stops(failure: DialFailure) {
         let next = decide(failure, Duration::ZERO, 1, 0.5, &Backoff::default());
-        assert!(matches!(next, Next::Stop(_)), "{next:?}");
+        assert!(matches!(next, AfterFailure::Stop(_)), "{next:?}");
     }
 
     #[track_caller]
     fn check_redials(failure: DialFailure) -> Duration {
         match decide(failure, Duration::ZERO, 1, 0.5, &Backoff::default()) {
-            Next::Redial { after, .. } => after,
-            Next::Stop(ended) => panic!("stopped: {ended}"),
+            AfterFailure::Redial { after, .. } => after,
+            AfterFailure::Stop(ended) => panic!("stopped: {ended}"),
         }
     }
 
@@ -246,7 +248,8 @@ mod tests {
         while away < Duration::from_secs(120) {
             streak.count(&absent(), Duration::ZERO, &backoff);
             let bounds = streak.bounds(&backoff, false);
-            let Next::Redial { after, .. } = decide(absent(), Duration::ZERO, streak.failures(), 1.0, &bounds) else {
+            let AfterFailure::Redial { after, .. } = decide(absent(), Duration::ZERO, streak.failures(), 1.0, &bounds)
+            else {
                 panic!("an absence stops nothing");
             };
             assert!(after <= Duration::from_secs(4), "{after:?} after {away:?}");

@@ -16,11 +16,11 @@ use tunnel_proto::hello::Hello;
 use super::connect::{Connected, Offer};
 use super::decide::with_sources;
 use super::network::Network;
-use super::transport::{Plan, cannot_pass};
+use super::transport::{TransportPlan, cannot_pass};
 use super::{DialFailure, GOODBYE_TIMEOUT};
 
 /// Drives a link's connection; ends with it, and cuts it when dropped.
-pub(super) type Connection = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub(super) type LinkConnection = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Greeting of a gateway, and the patience for its answer.
 pub(super) struct Greeting {
@@ -38,10 +38,10 @@ pub(super) struct Greeting {
 /// Cancel safety: safe; a half-made connection is closed.
 pub(super) async fn dial<N: Network>(
     network: &N,
-    plan: Plan,
+    plan: TransportPlan,
     greeting: Greeting,
     give_up: &CancellationToken,
-) -> Option<Result<(Connection, Dialed), DialFailure>> {
+) -> Option<Result<(LinkConnection, Dialed), DialFailure>> {
     let greeted = AtomicBool::new(false);
     let mut dialing = pin!(try_all(network, plan, &greeting, &greeted));
     tokio::select! {
@@ -56,10 +56,10 @@ pub(super) async fn dial<N: Network>(
 
 async fn try_all<N: Network>(
     network: &N,
-    plan: Plan,
+    plan: TransportPlan,
     greeting: &Greeting,
     greeted: &AtomicBool,
-) -> Result<(Connection, Dialed), DialFailure> {
+) -> Result<(LinkConnection, Dialed), DialFailure> {
     let failure = match attempt(network, (plan.first, plan.then), greeting, greeted).await {
         Err(failure) => failure,
         linked => return linked,
@@ -79,7 +79,7 @@ async fn attempt<N: Network>(
     (via, or): (Via, Option<Via>),
     greeting: &Greeting,
     greeted: &AtomicBool,
-) -> Result<(Connection, Dialed), DialFailure> {
+) -> Result<(LinkConnection, Dialed), DialFailure> {
     greeted.store(false, Ordering::Relaxed);
     let offer = match (via, or) {
         (Via::Http2, None | Some(Via::Http2)) => Offer::Http2,
@@ -100,7 +100,7 @@ async fn over_http2(
     (authority, scheme): (Authority, Scheme),
     Connected { stream, pace, .. }: Connected,
     greeting: &Greeting,
-) -> Result<(Connection, Dialed), DialFailure> {
+) -> Result<(LinkConnection, Dialed), DialFailure> {
     let Greeting { token, hello, patience } = greeting;
     let dialing = grpc::dial(stream, pace, authority, scheme, token.as_deref(), hello.clone());
     let (connection, answer) = dialing.await.map_err(DialFailure::Rpc)?;
@@ -115,7 +115,7 @@ async fn over_websocket(
     (authority, _scheme): (Authority, Scheme),
     Connected { stream, pace, .. }: Connected,
     greeting: &Greeting,
-) -> Result<(Connection, Dialed), DialFailure> {
+) -> Result<(LinkConnection, Dialed), DialFailure> {
     let Greeting { token, hello, patience } = greeting;
     let dialing = timeout(*patience, websocket::dial(stream, pace, authority, token.as_deref(), hello.clone()));
     let (carrier, answer) =
@@ -129,10 +129,10 @@ async fn over_websocket(
 
 /// Waits for the Welcome while the connection is driven.
 async fn welcomed(
-    mut connection: Connection,
+    mut connection: LinkConnection,
     answer: impl Future<Output = Result<Dialed, ConnectError>>,
     limit: Duration,
-) -> Result<(Connection, Dialed), DialFailure> {
+) -> Result<(LinkConnection, Dialed), DialFailure> {
     let mut answer = pin!(timeout(limit, answer));
     let answer = tokio::select! {
         biased;

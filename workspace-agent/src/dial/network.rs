@@ -12,7 +12,7 @@ use tunnel_proto::terminal::TERMINAL_PORT;
 
 use super::connect::{Connected, Gateway, Offer};
 use super::decide::DialFailure;
-use super::socket::Socket;
+use super::socket::AppSocket;
 use crate::Terminals;
 use crate::ports::{self, Ports};
 
@@ -49,7 +49,7 @@ pub trait Network: Send + Sync + 'static {
 
 /// The machine that this process runs on.
 #[derive(Clone, Debug)]
-pub struct Machine {
+pub struct LocalMachine {
     /// The gateway.
     pub gateway: Gateway,
     /// Ports that may be reached.
@@ -58,7 +58,7 @@ pub struct Machine {
     pub terminals: Option<Terminals>,
 }
 
-impl Machine {
+impl LocalMachine {
     /// Answers the gateway's question for the ports on which something listens.
     async fn listening(&self) -> Result<DuplexStream, Reason> {
         let (ports, terminal) = (self.ports.clone(), self.terminals.is_some());
@@ -74,8 +74,8 @@ impl Machine {
     }
 }
 
-impl Network for Machine {
-    type Socket = Socket;
+impl Network for LocalMachine {
+    type Socket = AppSocket;
 
     async fn dial(&self, offer: Offer) -> Result<Connected, DialFailure> {
         self.gateway.connect(offer).await
@@ -89,24 +89,24 @@ impl Network for Machine {
         self.gateway.origin()
     }
 
-    async fn port(&self, port: u16) -> Result<Socket, Reason> {
+    async fn port(&self, port: u16) -> Result<AppSocket, Reason> {
         if port == LISTENING_PORT {
-            return self.listening().await.map(Socket::Own);
+            return self.listening().await.map(AppSocket::Own);
         }
         match &self.terminals {
             // The terminals' port is none of the machine's, so it is open even if other ports are named.
             Some(terminals) if port == TERMINAL_PORT && !self.ports.denied.contains(&port) => {
-                terminals.open().map(Socket::Own)
+                terminals.open().map(AppSocket::Own)
             }
-            Some(_) | None => ports::connect(&self.ports, port).await.map(Socket::Tcp),
+            Some(_) | None => ports::connect(&self.ports, port).await.map(AppSocket::Tcp),
         }
     }
 
-    fn reset(socket: Socket) {
+    fn reset(socket: AppSocket) {
         match socket {
             // A socket that is gone needs no reset.
-            Socket::Tcp(socket) => socket.set_zero_linger().unwrap_or_default(),
-            Socket::Own(io) => drop(io),
+            AppSocket::Tcp(socket) => socket.set_zero_linger().unwrap_or_default(),
+            AppSocket::Own(io) => drop(io),
         }
     }
 }

@@ -9,14 +9,14 @@ use tokio::net::TcpStream;
 
 /// Local end of a channel. Telling the kinds apart costs a comparison for each read and write, and no allocation.
 #[derive(Debug)]
-pub enum Socket {
+pub enum AppSocket {
     /// An app's port.
     Tcp(TcpStream),
     /// Stream of this process: its terminals, or its answer about ports.
     Own(DuplexStream),
 }
 
-impl AsyncRead for Socket {
+impl AsyncRead for AppSocket {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(socket) => Pin::new(socket).poll_read(context, buffer),
@@ -25,7 +25,7 @@ impl AsyncRead for Socket {
     }
 }
 
-impl AsyncWrite for Socket {
+impl AsyncWrite for AppSocket {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Tcp(socket) => Pin::new(socket).poll_write(context, bytes),

@@ -18,7 +18,7 @@ pub enum Transport {
 
 /// Transports to try in one dial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct TransportPlan {
     /// Transport to try first.
     pub first: Via,
     /// Transport to try if the first cannot pass.
@@ -34,18 +34,18 @@ const LINKS_PER_TRIAL: u32 = 8;
 
 /// Experience of earlier dials.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Memory {
+pub struct DialHistory {
     worked: Option<Via>,
     failures: u32,
     /// Links inside a WebSocket since HTTP/2 was tried.
     links: u32,
 }
 
-impl Memory {
+impl DialHistory {
     /// Decides what to try next.
     #[must_use]
-    pub fn plan(&self, transport: Transport) -> Plan {
-        let only = |first| Plan { first, then: None };
+    pub fn plan(&self, transport: Transport) -> TransportPlan {
+        let only = |first| TransportPlan { first, then: None };
         match (transport, self.worked) {
             (Transport::Http2, _) => only(Via::Http2),
             (Transport::Websocket, _) => only(Via::WebSocket),
@@ -53,12 +53,12 @@ impl Memory {
             (Transport::Auto, Some(Via::WebSocket)) if self.failures < FAILURES_MAX && self.links < LINKS_PER_TRIAL => {
                 only(Via::WebSocket)
             }
-            (Transport::Auto, _) => Plan { first: Via::Http2, then: Some(Via::WebSocket) },
+            (Transport::Auto, _) => TransportPlan { first: Via::Http2, then: Some(Via::WebSocket) },
         }
     }
 
     /// Learns that a dial ended with a link, or without one.
-    pub fn learn(&mut self, plan: Plan, worked: Option<Via>) {
+    pub fn learn(&mut self, plan: TransportPlan, worked: Option<Via>) {
         match worked {
             None => self.failures = self.failures.saturating_add(1),
             Some(via) => {
@@ -106,16 +106,16 @@ fn is_no_protocol(error: &std::io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use tunnel_link::grpc::{Code, Refused};
+    use tunnel_link::grpc::{Code, RpcRefused};
 
     use super::*;
 
-    const BOTH: Plan = Plan { first: Via::Http2, then: Some(Via::WebSocket) };
-    const HTTP2: Plan = Plan { first: Via::Http2, then: None };
-    const WEBSOCKET: Plan = Plan { first: Via::WebSocket, then: None };
+    const BOTH: TransportPlan = TransportPlan { first: Via::Http2, then: Some(Via::WebSocket) };
+    const HTTP2: TransportPlan = TransportPlan { first: Via::Http2, then: None };
+    const WEBSOCKET: TransportPlan = TransportPlan { first: Via::WebSocket, then: None };
 
-    fn after(lessons: &[Option<Via>]) -> Plan {
-        let mut memory = Memory::default();
+    fn after(lessons: &[Option<Via>]) -> TransportPlan {
+        let mut memory = DialHistory::default();
         for worked in lessons {
             let plan = memory.plan(Transport::Auto);
             memory.learn(plan, *worked);
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn http2_is_tried_again_now_and_then_and_taken_when_it_passes() {
         let mut plans = Vec::new();
-        let mut memory = Memory::default();
+        let mut memory = DialHistory::default();
         for _ in 0..24 {
             let plan = memory.plan(Transport::Auto);
             plans.push(plan == BOTH);
@@ -151,10 +151,10 @@ mod tests {
 
     #[test]
     fn named_transport_is_the_only_one() {
-        let mut memory = Memory::default();
+        let mut memory = DialHistory::default();
         memory.learn(BOTH, Some(Via::WebSocket));
         assert_eq!(memory.plan(Transport::Http2), HTTP2);
-        assert_eq!(Memory::default().plan(Transport::Websocket), WEBSOCKET);
+        assert_eq!(DialHistory::default().plan(Transport::Websocket), WEBSOCKET);
     }
 
     #[test]
@@ -168,7 +168,7 @@ mod tests {
         assert!(cannot_pass(&alert(rustls::AlertDescription::NoApplicationProtocol)));
         assert!(!cannot_pass(&alert(rustls::AlertDescription::UnknownCA)));
         for code in [Code::Unavailable, Code::Unauthenticated, Code::ResourceExhausted, Code::DeadlineExceeded] {
-            let refused = Refused { code, message: "no".into(), retry_after: None };
+            let refused = RpcRefused { code, message: "no".into(), retry_after: None };
             assert!(!cannot_pass(&DialFailure::Rpc(ConnectError::Refused(refused))), "{code:?}");
         }
         assert!(!cannot_pass(&DialFailure::Connect(std::io::ErrorKind::ConnectionRefused.into())));

@@ -24,7 +24,7 @@ use tracing::{info, warn};
 
 use self::access::Access;
 use super::job::{Choice, NotHeld, Phase};
-use super::live::Live;
+use super::live::LiveTerminal;
 use super::message::{SUBPROTOCOL, Size};
 use super::state::{Joining, PageId, ViewerId};
 use super::{NotMade, TERMINALS_MAX, Terminals, page, viewer};
@@ -42,7 +42,7 @@ const HEAD_BYTES: usize = 32 * 1024;
 const BODY_BYTES: usize = 1024;
 
 /// Connection that is to switch to a terminal's own protocol.
-type Switch = (hyper::upgrade::OnUpgrade, Arc<Live>, ViewerId);
+type Switch = (hyper::upgrade::OnUpgrade, Arc<LiveTerminal>, ViewerId);
 
 /// Serves one connection.
 ///
@@ -77,12 +77,12 @@ pub(super) async fn serve(terminals: &Terminals, io: DuplexStream) -> Result<(),
 
 /// Refusal of a request: a status, and a code for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Refusal(StatusCode, &'static str);
+struct TerminalRefusal(StatusCode, &'static str);
 
-const NOT_FOUND: Refusal = Refusal(StatusCode::NOT_FOUND, "not_found");
-const GONE: Refusal = Refusal(StatusCode::NOT_FOUND, "terminal_gone");
-const ANOTHER_JOB: Refusal = Refusal(StatusCode::CONFLICT, "another_job");
-const BAD_REQUEST: Refusal = Refusal(StatusCode::BAD_REQUEST, "bad_request");
+const NOT_FOUND: TerminalRefusal = TerminalRefusal(StatusCode::NOT_FOUND, "not_found");
+const GONE: TerminalRefusal = TerminalRefusal(StatusCode::NOT_FOUND, "terminal_gone");
+const ANOTHER_JOB: TerminalRefusal = TerminalRefusal(StatusCode::CONFLICT, "another_job");
+const BAD_REQUEST: TerminalRefusal = TerminalRefusal(StatusCode::BAD_REQUEST, "bad_request");
 
 async fn answer(
     terminals: &Terminals,
@@ -91,7 +91,7 @@ async fn answer(
 ) -> Response<Full<Bytes>> {
     let mut response = match route(terminals, request, switch).await {
         Ok(response) => response,
-        Err(Refusal(status, code)) => json(status, &Failed { error: code }),
+        Err(TerminalRefusal(status, code)) => json(status, &Failed { error: code }),
     };
     page::protect(response.headers_mut());
     response
@@ -106,7 +106,7 @@ async fn route(
     terminals: &Terminals,
     request: Request<Incoming>,
     switch: &Mutex<Option<Switch>>,
-) -> Result<Response<Full<Bytes>>, Refusal> {
+) -> Result<Response<Full<Bytes>>, TerminalRefusal> {
     let access = Access::read(request.headers());
     let path = request.uri().path().to_owned();
     let segments: Vec<&str> = path.split('/').skip(1).collect();
@@ -143,17 +143,17 @@ async fn route(
 }
 
 #[derive(Serialize)]
-struct State<'a> {
+struct HttpState<'a> {
     instance: &'a str,
     user: Option<&'a str>,
     may_type: bool,
-    terminals: Vec<Row>,
+    terminals: Vec<TerminalRow>,
     terminals_max: usize,
     job: Option<JobRow>,
 }
 
 #[derive(Serialize)]
-struct Row {
+struct TerminalRow {
     id: String,
     number: u64,
     viewers: usize,
@@ -168,10 +168,10 @@ struct JobRow {
     until: Option<u64>,
 }
 
-fn state<'a>(terminals: &'a Terminals, access: &'a Access) -> State<'a> {
+fn state<'a>(terminals: &'a Terminals, access: &'a Access) -> HttpState<'a> {
     let rows = terminals.list().into_iter().map(|(id, live)| {
         let (viewers, ended) = live.look(|state| (state.viewers(), state.is_ended()));
-        Row { id, number: live.number, viewers, ended }
+        TerminalRow { id, number: live.number, viewers, ended }
     });
     let job = terminals.job().map(|job| {
         let state = job.state();
@@ -182,7 +182,7 @@ fn state<'a>(terminals: &'a Terminals, access: &'a Access) -> State<'a> {
         };
         JobRow { command: state.command, phase, exit_status, until }
     });
-    State {
+    HttpState {
         instance: &terminals.inner.instance,
         user: access.user(),
         may_type: access.may_type(),
@@ -194,13 +194,13 @@ fn state<'a>(terminals: &'a Terminals, access: &'a Access) -> State<'a> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wanted {
+struct TerminalQuery {
     columns: u16,
     rows: u16,
 }
 
 #[derive(Serialize)]
-struct Made {
+struct CreatedTerminal {
     id: String,
 }
 
@@ -208,14 +208,14 @@ async fn make(
     terminals: &Terminals,
     access: &Access,
     request: Request<Incoming>,
-) -> Result<Response<Full<Bytes>>, Refusal> {
-    let Wanted { columns, rows } = read(request).await?;
+) -> Result<Response<Full<Bytes>>, TerminalRefusal> {
+    let TerminalQuery { columns, rows } = read(request).await?;
     match terminals.make(Size::within(columns, rows)) {
-        Ok(id) => Ok(json(StatusCode::CREATED, &Made { id })),
-        Err(NotMade::TooMany) => Err(Refusal(StatusCode::CONFLICT, "too_many_terminals")),
+        Ok(id) => Ok(json(StatusCode::CREATED, &CreatedTerminal { id })),
+        Err(NotMade::TooMany) => Err(TerminalRefusal(StatusCode::CONFLICT, "too_many_terminals")),
         Err(NotMade::Shell(error)) => {
             warn!(%error, who = access.user(), "a shell does not start");
-            Err(Refusal(StatusCode::INTERNAL_SERVER_ERROR, "shell_failed"))
+            Err(TerminalRefusal(StatusCode::INTERNAL_SERVER_ERROR, "shell_failed"))
         }
     }
 }
@@ -239,7 +239,7 @@ async fn choose(
     terminals: &Terminals,
     access: &Access,
     request: Request<Incoming>,
-) -> Result<Response<Full<Bytes>>, Refusal> {
+) -> Result<Response<Full<Bytes>>, TerminalRefusal> {
     let job = terminals.job().ok_or(NOT_FOUND)?;
     let Chosen { choice, instance } = read(request).await?;
     if instance != terminals.inner.instance {
@@ -251,12 +251,12 @@ async fn choose(
     };
     match job.choose(choice, access.user()) {
         Ok(()) => Ok(empty(StatusCode::NO_CONTENT)),
-        Err(NotHeld) => Err(Refusal(StatusCode::CONFLICT, "job_not_held")),
+        Err(NotHeld) => Err(TerminalRefusal(StatusCode::CONFLICT, "job_not_held")),
     }
 }
 
 /// Reads a body of a few words.
-async fn read<T: for<'a> Deserialize<'a>>(request: Request<Incoming>) -> Result<T, Refusal> {
+async fn read<T: for<'a> Deserialize<'a>>(request: Request<Incoming>) -> Result<T, TerminalRefusal> {
     let body = Limited::new(request.into_body(), BODY_BYTES).collect();
     let body = tokio::time::timeout(BODY_TIMEOUT, body).await.map_err(|_elapsed| BAD_REQUEST)?;
     let body = body.map_err(|_too_long| BAD_REQUEST)?.to_bytes();
@@ -267,9 +267,9 @@ async fn read<T: for<'a> Deserialize<'a>>(request: Request<Incoming>) -> Result<
 fn stream(
     access: &Access,
     mut request: Request<Incoming>,
-    live: Arc<Live>,
+    live: Arc<LiveTerminal>,
     switch: &Mutex<Option<Switch>>,
-) -> Result<Response<Full<Bytes>>, Refusal> {
+) -> Result<Response<Full<Bytes>>, TerminalRefusal> {
     let headers = request.headers();
     let has = |name: HeaderName, wanted: &str| headers.get_all(name).iter().any(|value| names(value, wanted));
     let is_handshake = has(CONNECTION, "upgrade")
@@ -279,7 +279,7 @@ fn stream(
     let key = headers.get(SEC_WEBSOCKET_KEY).filter(|_| is_handshake).ok_or(BAD_REQUEST)?;
     let accept = HeaderValue::try_from(derive_accept_key(key.as_bytes())).map_err(|_| BAD_REQUEST)?;
     let joining = joining(request.uri().query().unwrap_or_default(), access.may_type()).ok_or(BAD_REQUEST)?;
-    let too_many = Refusal(StatusCode::CONFLICT, "too_many_viewers");
+    let too_many = TerminalRefusal(StatusCode::CONFLICT, "too_many_viewers");
     let id = live.change(|state| state.join(joining)).map_err(|_| too_many)?;
     *switch.lock() = Some((hyper::upgrade::on(&mut request), live, id));
     let mut response = empty(StatusCode::SWITCHING_PROTOCOLS);

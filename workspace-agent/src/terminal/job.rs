@@ -6,7 +6,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 /// Job that a terminal is a part of. The server of the terminal shows it and hands choices on; it decides nothing.
-pub trait Job: Send + Sync {
+pub trait TerminalJob: Send + Sync {
     /// Returns the state of the job.
     fn state(&self) -> JobState;
 
@@ -59,7 +59,7 @@ pub enum Phase {
 #[error("the job does not wait for a choice")]
 pub struct NotHeld;
 
-impl fmt::Debug for dyn Job {
+impl fmt::Debug for dyn TerminalJob {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.state().fmt(formatter)
     }

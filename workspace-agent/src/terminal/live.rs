@@ -33,7 +33,7 @@ const LAST_WORDS: Duration = Duration::from_millis(250);
 const HANG_UP: Duration = Duration::from_secs(1);
 
 /// A terminal that runs, or has run.
-pub(super) struct Live {
+pub(super) struct LiveTerminal {
     /// Its place among the terminals of this agent.
     pub(super) number: u64,
     state: Mutex<Terminal>,
@@ -47,22 +47,22 @@ pub(super) struct Live {
 }
 
 /// State of a terminal's task.
-pub(super) struct Running {
-    live: Arc<Live>,
+pub(super) struct RunningTerminal {
+    live: Arc<LiveTerminal>,
     reader: OwnedReadPty,
     writer: OwnedWritePty,
     child: Child,
     inputs: mpsc::Receiver<Bytes>,
 }
 
-impl Live {
+impl LiveTerminal {
     /// Makes a terminal of a shell that was started. The second part has to be [run](Running::run).
     pub(super) fn new(
         number: u64,
         size: Size,
         (pty, child): (Pty, Child),
         close: CancellationToken,
-    ) -> (Arc<Self>, Running) {
+    ) -> (Arc<Self>, RunningTerminal) {
         let (sender, inputs) = mpsc::channel(INPUTS_MAX);
         let live = Arc::new(Self {
             number,
@@ -73,7 +73,7 @@ impl Live {
             close,
         });
         let (reader, writer) = pty.into_split();
-        (live.clone(), Running { live, reader, writer, child, inputs })
+        (live.clone(), RunningTerminal { live, reader, writer, child, inputs })
     }
 
     /// Changes the state machine, and tells the task and all viewers.
@@ -106,7 +106,7 @@ impl Live {
     }
 }
 
-impl Running {
+impl RunningTerminal {
     /// Joins shell and machine until the shell ends or the terminal is closed.
     pub(super) async fn run(mut self) {
         let status = self.join().await;
@@ -201,7 +201,7 @@ async fn at(time: Option<Instant>) {
     }
 }
 
-impl std::fmt::Debug for Live {
+impl std::fmt::Debug for LiveTerminal {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Live").field("number", &self.number).finish_non_exhaustive()
     }
@@ -216,6 +216,6 @@ pub(super) fn start(
     number: u64,
     size: Size,
     close: CancellationToken,
-) -> io::Result<(Arc<Live>, Running)> {
-    Ok(Live::new(number, size, shell::start(options, size)?, close))
+) -> io::Result<(Arc<LiveTerminal>, RunningTerminal)> {
+    Ok(LiveTerminal::new(number, size, shell::start(options, size)?, close))
 }

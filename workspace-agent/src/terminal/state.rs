@@ -65,7 +65,7 @@ pub enum Misuse {
 
 /// Next step for a viewer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum ViewerInput {
     /// Send this message.
     Message(ToPage),
     /// There is nothing to send before something changes.
@@ -267,44 +267,44 @@ impl Terminal {
     }
 
     /// Returns the next step for a viewer.
-    pub fn next(&mut self, id: ViewerId) -> Next {
+    pub fn next(&mut self, id: ViewerId) -> ViewerInput {
         let (leader, count) = (self.leader(), self.viewers.len());
-        let Some(viewer) = self.viewers.get_mut(&id) else { return Next::Gone };
+        let Some(viewer) = self.viewers.get_mut(&id) else { return ViewerInput::Gone };
         if let Some(welcome) = viewer.welcome.take() {
-            return Next::Message(welcome);
+            return ViewerInput::Message(welcome);
         }
         let size = (self.size, leader == Some(id));
         if viewer.told_size != Some(size) {
             viewer.told_size = Some(size);
-            return Next::Message(ToPage::Size { size: size.0, leads: size.1 });
+            return ViewerInput::Message(ToPage::Size { size: size.0, leads: size.1 });
         }
         if viewer.told_viewers != count {
             viewer.told_viewers = count;
-            return Next::Message(ToPage::Viewers(u16::try_from(count).unwrap_or(u16::MAX)));
+            return ViewerInput::Message(ToPage::Viewers(u16::try_from(count).unwrap_or(u16::MAX)));
         }
         let taken = self.pages.iter().find(|(page, _)| *page == viewer.page).map_or(0, |(_, taken)| *taken);
         if viewer.told_taken != taken {
             viewer.told_taken = taken;
-            return Next::Message(ToPage::Taken(taken));
+            return ViewerInput::Message(ToPage::Taken(taken));
         }
         if viewer.sent < self.ring.start() {
             let to = self.ring.beginning();
             (viewer.sent, viewer.shown) = (to, to);
-            return Next::Message(ToPage::Skipped { to });
+            return ViewerInput::Message(ToPage::Skipped { to });
         }
         let room = UNSHOWN_BYTES_MAX.saturating_sub(viewer.sent - viewer.shown);
         let wanted = usize::try_from(room).unwrap_or(usize::MAX).min(OUTPUT_BYTES_MAX);
         let piece = self.ring.piece(viewer.sent, wanted).filter(|piece| !piece.is_empty());
         if let Some(piece) = piece {
             viewer.sent += piece.len() as u64;
-            return Next::Message(ToPage::Output(piece));
+            return ViewerInput::Message(ToPage::Output(piece));
         }
         match self.ended {
             Some(status) if !viewer.told_end && viewer.sent == self.ring.end() => {
                 viewer.told_end = true;
-                Next::Message(ToPage::Ended(status))
+                ViewerInput::Message(ToPage::Ended(status))
             }
-            Some(_) | None => Next::Nothing,
+            Some(_) | None => ViewerInput::Nothing,
         }
     }
 

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio_tungstenite::tungstenite::Message;
 
 use self::page::{Page, ask, made};
-use super::job::{Choice, Job, JobState, NotHeld, Phase};
+use super::job::{Choice, JobState, NotHeld, Phase, TerminalJob};
 use super::*;
 
 /// The longest that anything here may take before it counts as hanging.
@@ -316,7 +316,7 @@ struct Held {
     chosen: Mutex<Vec<(Choice, Option<String>)>>,
 }
 
-impl Job for Held {
+impl TerminalJob for Held {
     fn state(&self) -> JobState {
         self.state.borrow().clone()
     }

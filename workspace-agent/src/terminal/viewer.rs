@@ -16,9 +16,9 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 use tokio_tungstenite::tungstenite::{self, Message, Utf8Bytes};
 
 use super::job::JobState;
-use super::live::Live;
+use super::live::LiveTerminal;
 use super::message::{FromPage, INPUT_BYTES_MAX, MESSAGE_BYTES_MAX, ToPage};
-use super::state::{Misuse, Next, ViewerId};
+use super::state::{Misuse, ViewerId, ViewerInput};
 
 /// Interval at which a page hears something, so that it notices a path that is gone without a word.
 const BEAT: Duration = Duration::from_secs(10);
@@ -35,7 +35,7 @@ const UNTAKEN_BYTES_MAX: usize = 128 * 1024;
 
 /// Reason why a connection of a page ended, as the code and words of its close frame (RFC 6455, section 7.4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum ViewerEnd {
     /// It went away.
     Left,
     /// It has connected anew.
@@ -50,7 +50,7 @@ enum End {
     Closed,
 }
 
-impl End {
+impl ViewerEnd {
     fn close_frame(self) -> Option<CloseFrame> {
         let (code, reason) = match self {
             Self::Left => return None,
@@ -64,7 +64,7 @@ impl End {
     }
 }
 
-impl From<Misuse> for End {
+impl From<Misuse> for ViewerEnd {
     fn from(misuse: Misuse) -> Self {
         match misuse {
             Misuse::ReadOnly => Self::ReadOnly,
@@ -75,12 +75,12 @@ impl From<Misuse> for End {
 }
 
 /// A page's hold on a terminal, given back when it is dropped.
-struct Seat {
-    live: Arc<Live>,
+struct TerminalHold {
+    live: Arc<LiveTerminal>,
     id: ViewerId,
 }
 
-impl Drop for Seat {
+impl Drop for TerminalHold {
     fn drop(&mut self) {
         self.live.change(|state| state.leave(self.id));
     }
@@ -89,11 +89,11 @@ impl Drop for Seat {
 /// Serves a page that has joined a terminal, until either is gone.
 ///
 /// Cancel safety: dropping it cuts the connection and takes the page out.
-pub(super) async fn serve<S>(io: S, live: Arc<Live>, id: ViewerId, job: Option<watch::Receiver<JobState>>)
+pub(super) async fn serve<S>(io: S, live: Arc<LiveTerminal>, id: ViewerId, job: Option<watch::Receiver<JobState>>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let seat = Seat { live, id };
+    let seat = TerminalHold { live, id };
     let config = WebSocketConfig::default()
         .max_message_size(Some(MESSAGE_BYTES_MAX))
         .max_frame_size(Some(MESSAGE_BYTES_MAX))
@@ -104,7 +104,7 @@ where
     let end = tokio::select! {
         end = speak(&seat, &mut sink, job) => end,
         end = listen(&seat, stream) => end,
-        () = seat.live.close.cancelled() => End::Closed,
+        () = seat.live.close.cancelled() => ViewerEnd::Closed,
     };
     drop(seat);
     if let Some(frame) = end.close_frame() {
@@ -115,10 +115,10 @@ where
 
 /// Sends the page its messages.
 async fn speak<S>(
-    seat: &Seat,
+    seat: &TerminalHold,
     sink: &mut SplitSink<WebSocketStream<S>, Message>,
     mut job: Option<watch::Receiver<JobState>>,
-) -> End
+) -> ViewerEnd
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -130,23 +130,23 @@ where
     loop {
         loop {
             let message = match seat.live.look(|state| state.next(seat.id)) {
-                Next::Message(message) => message,
-                Next::Nothing => break,
-                Next::Gone => return End::Replaced,
+                ViewerInput::Message(message) => message,
+                ViewerInput::Nothing => break,
+                ViewerInput::Gone => return ViewerEnd::Replaced,
             };
             if sink.feed(Message::Binary(message.encode())).await.is_err() {
-                return End::Left;
+                return ViewerEnd::Left;
             }
         }
         if job_is_new && let Some(job) = &mut job {
             let state = job.borrow_and_update().clone();
             if sink.feed(Message::Binary(ToPage::Job(state).encode())).await.is_err() {
-                return End::Left;
+                return ViewerEnd::Left;
             }
             job_is_new = false;
         }
         if sink.flush().await.is_err() {
-            return End::Left;
+            return ViewerEnd::Left;
         }
         tokio::select! {
             _ = news.changed() => {}
@@ -155,7 +155,7 @@ where
                 let pulse = [Message::Binary(ToPage::Beat.encode()), Message::Ping(Bytes::new())];
                 for message in pulse {
                     if sink.feed(message).await.is_err() {
-                        return End::Left;
+                        return ViewerEnd::Left;
                     }
                 }
             }
@@ -204,7 +204,10 @@ impl Untaken {
 }
 
 /// Takes the page's messages. Its input waits for room; its other messages do not wait behind that.
-async fn listen(seat: &Seat, mut stream: impl Stream<Item = tungstenite::Result<Message>> + Unpin) -> End {
+async fn listen(
+    seat: &TerminalHold,
+    mut stream: impl Stream<Item = tungstenite::Result<Message>> + Unpin,
+) -> ViewerEnd {
     let mut untaken = Untaken::default();
     let mut silent_at = Instant::now() + SILENCE_MAX;
     loop {
@@ -227,24 +230,26 @@ async fn listen(seat: &Seat, mut stream: impl Stream<Item = tungstenite::Result<
         silent_at = Instant::now() + SILENCE_MAX;
         let message = match heard {
             Ok(Some(Ok(message))) => message,
-            Ok(Some(Err(tungstenite::Error::Capacity(_) | tungstenite::Error::Protocol(_)))) => return End::BadMessage,
-            Ok(Some(Err(_)) | None) => return End::Left,
-            Err(_elapsed) => return End::Silent,
+            Ok(Some(Err(tungstenite::Error::Capacity(_) | tungstenite::Error::Protocol(_)))) => {
+                return ViewerEnd::BadMessage;
+            }
+            Ok(Some(Err(_)) | None) => return ViewerEnd::Left,
+            Err(_elapsed) => return ViewerEnd::Silent,
         };
         let bytes = match message {
             Message::Binary(bytes) => bytes,
             Message::Ping(_) | Message::Pong(_) => continue,
-            Message::Close(_) => return End::Left,
-            Message::Text(_) | Message::Frame(_) => return End::BadMessage,
+            Message::Close(_) => return ViewerEnd::Left,
+            Message::Text(_) | Message::Frame(_) => return ViewerEnd::BadMessage,
         };
-        let Ok(said) = FromPage::decode(bytes) else { return End::BadMessage };
+        let Ok(said) = FromPage::decode(bytes) else { return ViewerEnd::BadMessage };
         if let Err(misuse) = heed(seat, &mut untaken, said) {
             return misuse.into();
         }
     }
 }
 
-fn heed(seat: &Seat, untaken: &mut Untaken, said: FromPage) -> Result<(), Misuse> {
+fn heed(seat: &TerminalHold, untaken: &mut Untaken, said: FromPage) -> Result<(), Misuse> {
     match said {
         FromPage::Input { offset, bytes } => {
             // A user who may not type is refused without waiting for room.

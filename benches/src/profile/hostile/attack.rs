@@ -7,7 +7,7 @@ use gateway_types::token::{Token, TokenKind};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::target::{BoxedStream, Target};
+use crate::target::{BoxedStream, LoadTarget};
 
 /// Longest that one attack lasts.
 const HOLD: Duration = Duration::from_secs(20);
@@ -29,7 +29,7 @@ const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0
 
 /// A kind of attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum AttackKind {
     /// A host that is no workspace.
     BadHost,
     /// A token that does not exist.
@@ -54,7 +54,7 @@ pub(super) enum Kind {
     Garbage,
 }
 
-impl Kind {
+impl AttackKind {
     /// Share of each kind, of a hundred: most need a connection for an instant, some hold on to theirs.
     pub(super) const MIX: [(Self, u32); 11] = [
         (Self::BadHost, 15),
@@ -88,7 +88,7 @@ impl Kind {
     }
 }
 
-impl FromStr for Kind {
+impl FromStr for AttackKind {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
@@ -102,7 +102,7 @@ impl FromStr for Kind {
 
 /// End of an attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum AttackEnd {
     /// With an answer.
     Answered,
     /// With an answer that names a limit.
@@ -114,7 +114,7 @@ pub(super) enum End {
 }
 
 /// Does one attack on a connection.
-pub(super) async fn attack(mut stream: BoxedStream, kind: Kind, target: &Target) -> End {
+pub(super) async fn attack(mut stream: BoxedStream, kind: AttackKind, target: &LoadTarget) -> AttackEnd {
     let by = Instant::now() + if kind.holds_on() { HOLD } else { PATIENCE };
     let attack = async {
         let first = bytes(kind, target);
@@ -122,15 +122,15 @@ pub(super) async fn attack(mut stream: BoxedStream, kind: Kind, target: &Target)
         if stream.write_all(&first).await.is_ok() {
             stream.flush().await.ok();
         }
-        if kind == Kind::SlowHead {
+        if kind == AttackKind::SlowHead {
             return trickle(&mut stream).await;
         }
         read(&mut stream).await
     };
-    timeout_at(by, attack).await.unwrap_or(End::GivenUp)
+    timeout_at(by, attack).await.unwrap_or(AttackEnd::GivenUp)
 }
 
-impl Kind {
+impl AttackKind {
     /// Returns whether the attack is to hold a connection.
     fn holds_on(self) -> bool {
         match self {
@@ -149,29 +149,29 @@ impl Kind {
 }
 
 /// Writes a byte at intervals, until the other end closes.
-async fn trickle(stream: &mut BoxedStream) -> End {
+async fn trickle(stream: &mut BoxedStream) -> AttackEnd {
     loop {
         sleep(TRICKLE).await;
         if stream.write_all(b"x").await.is_err() {
-            return End::Cut;
+            return AttackEnd::Cut;
         }
     }
 }
 
 /// Reads to the end, or in HTTP/1 to the beginning of an answer.
-async fn read(stream: &mut BoxedStream) -> End {
+async fn read(stream: &mut BoxedStream) -> AttackEnd {
     let mut buffer = vec![0; 4096];
     let mut is_answered = false;
     loop {
         match stream.read(&mut buffer).await {
-            Ok(0) | Err(_) => return if is_answered { End::Answered } else { End::Cut },
+            Ok(0) | Err(_) => return if is_answered { AttackEnd::Answered } else { AttackEnd::Cut },
             Ok(read) => {
                 let text = buffer.get(..read).unwrap_or_default();
                 if text.starts_with(b"HTTP/1.1 503") {
-                    return End::Refused;
+                    return AttackEnd::Refused;
                 }
                 if text.starts_with(b"HTTP/1.1") {
-                    return End::Answered;
+                    return AttackEnd::Answered;
                 }
                 // HTTP/2: read on, so that the attacker does not stall the connection.
                 is_answered = true;
@@ -181,31 +181,31 @@ async fn read(stream: &mut BoxedStream) -> End {
 }
 
 /// Makes the first bytes of an attack.
-fn bytes(kind: Kind, target: &Target) -> Vec<u8> {
+fn bytes(kind: AttackKind, target: &LoadTarget) -> Vec<u8> {
     let host = &target.host;
     let upgrade = "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n";
     match kind {
-        Kind::BadHost => b"GET / HTTP/1.1\r\nhost: nobody.example.com\r\n\r\n".to_vec(),
-        Kind::BadToken => {
+        AttackKind::BadHost => b"GET / HTTP/1.1\r\nhost: nobody.example.com\r\n\r\n".to_vec(),
+        AttackKind::BadToken => {
             let token = Token::generate(TokenKind::User).map(|token| token.reveal().to_owned()).unwrap_or_default();
             format!("GET / HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {token}\r\n\r\n").into_bytes()
         }
-        Kind::Smuggling => {
+        AttackKind::Smuggling => {
             let inner = format!("GET /smuggled HTTP/1.1\r\nhost: {host}\r\n\r\n");
             format!("POST / HTTP/1.1\r\nhost: {host}\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n{inner}")
                 .into_bytes()
         }
-        Kind::WrongOrigin => {
+        AttackKind::WrongOrigin => {
             format!("GET /ws HTTP/1.1\r\nhost: {host}\r\norigin: https://evil.example\r\ncookie: __Host-gateway=guess\r\n{upgrade}\r\n")
                 .into_bytes()
         }
-        Kind::Upgrade => format!("GET /ws HTTP/1.1\r\nhost: {host}\r\n{upgrade}\r\n").into_bytes(),
-        Kind::HugeHead => {
+        AttackKind::Upgrade => format!("GET /ws HTTP/1.1\r\nhost: {host}\r\n{upgrade}\r\n").into_bytes(),
+        AttackKind::HugeHead => {
             format!("GET / HTTP/1.1\r\nhost: {host}\r\ncookie: {}\r\n\r\n", "x".repeat(HUGE_BYTES)).into_bytes()
         }
-        Kind::SlowHead => format!("GET / HTTP/1.1\r\nhost: {host}\r\nx: ").into_bytes(),
-        Kind::Silent => Vec::new(),
-        Kind::RapidReset => {
+        AttackKind::SlowHead => format!("GET / HTTP/1.1\r\nhost: {host}\r\nx: ").into_bytes(),
+        AttackKind::Silent => Vec::new(),
+        AttackKind::RapidReset => {
             let resets = (0..RESETS).flat_map(|number| {
                 let stream = (2 * number + 1).to_be_bytes();
                 let head = block(host);
@@ -216,11 +216,11 @@ fn bytes(kind: Kind, target: &Target) -> Vec<u8> {
             });
             H2_PREFACE.iter().copied().chain(resets).collect()
         }
-        Kind::LightFrames => {
+        AttackKind::LightFrames => {
             let ping = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
             [H2_PREFACE, &ping.repeat(LIGHT_FRAMES)].concat()
         }
-        Kind::Garbage => vec![0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3],
+        AttackKind::Garbage => vec![0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3],
     }
 }
 
@@ -241,20 +241,20 @@ mod tests {
 
     #[test]
     fn mix_is_of_a_hundred_and_every_kind_has_a_name_of_its_own() {
-        assert_eq!(Kind::MIX.iter().map(|(_, share)| share).sum::<u32>(), 100);
-        for (kind, _) in Kind::MIX {
-            assert_eq!(kind.as_str().parse::<Kind>().unwrap(), kind);
+        assert_eq!(AttackKind::MIX.iter().map(|(_, share)| share).sum::<u32>(), 100);
+        for (kind, _) in AttackKind::MIX {
+            assert_eq!(kind.as_str().parse::<AttackKind>().unwrap(), kind);
         }
-        assert!("nice".parse::<Kind>().is_err());
+        assert!("nice".parse::<AttackKind>().is_err());
     }
 
     #[test]
     fn attacks_are_not_empty_but_for_the_silent_one() {
         let address: SocketAddr = ([127, 0, 0, 1], 1).into();
-        let target = Target::plain(address, "1-one.localhost:1");
-        for (kind, _) in Kind::MIX {
-            assert_eq!(bytes(kind, &target).is_empty(), kind == Kind::Silent, "{kind:?}");
+        let target = LoadTarget::plain(address, "1-one.localhost:1");
+        for (kind, _) in AttackKind::MIX {
+            assert_eq!(bytes(kind, &target).is_empty(), kind == AttackKind::Silent, "{kind:?}");
         }
-        assert!(bytes(Kind::HugeHead, &target).len() > 64 * 1024);
+        assert!(bytes(AttackKind::HugeHead, &target).len() > 64 * 1024);
     }
 }

@@ -15,9 +15,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use super::attack::{End, Kind, attack};
+use super::attack::{AttackEnd, AttackKind, attack};
 use crate::clock::float;
-use crate::target::{BoxedStream, Target};
+use crate::target::{BoxedStream, LoadTarget};
 
 /// Most attacks under way at a time; further ones are not made, and are counted as unmade.
 const UNDER_WAY_MAX: usize = 4096;
@@ -27,10 +27,10 @@ const LOT: Duration = Duration::from_millis(5);
 
 /// Rate, addresses and kind of the attacks.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Plan {
+pub(super) struct AttackPlan {
     pub(super) per_second: u32,
     pub(super) addresses: u8,
-    pub(super) only: Option<Kind>,
+    pub(super) only: Option<AttackKind>,
 }
 
 #[derive(Debug, Default)]
@@ -51,7 +51,7 @@ pub(super) struct Attackers {
 }
 
 /// Result of the attacks.
-pub(super) struct Told {
+pub(super) struct AttackResult {
     counts: Arc<Counts>,
     lasted: Duration,
 }
@@ -61,7 +61,7 @@ impl Attackers {
     ///
     /// # Errors
     /// The target's address is none, or there is no thread.
-    pub(super) fn start(target: &Target, plan: &Plan) -> anyhow::Result<Self> {
+    pub(super) fn start(target: &LoadTarget, plan: &AttackPlan) -> anyhow::Result<Self> {
         let counts = Arc::new(Counts::default());
         let stop = CancellationToken::new();
         let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -72,17 +72,17 @@ impl Attackers {
     }
 
     /// Stops the attackers and returns the result.
-    pub(super) async fn end(self) -> Told {
+    pub(super) async fn end(self) -> AttackResult {
         let lasted = self.began.elapsed();
         self.stop.cancel();
         let thread = self.thread;
         // A panicked thread has reported its panic.
         tokio::task::spawn_blocking(move || thread.join().is_ok()).await.ok();
-        Told { counts: self.counts, lasted }
+        AttackResult { counts: self.counts, lasted }
     }
 }
 
-impl Told {
+impl AttackResult {
     pub(super) fn per_second(&self) -> f64 {
         float(self.counts.made.load(Ordering::Relaxed)) / self.lasted.as_secs_f64().max(1e-3)
     }
@@ -105,7 +105,7 @@ impl Told {
 }
 
 /// Makes attacks until they are stopped.
-async fn all(target: Target, plan: Plan, counts: Arc<Counts>, stop: CancellationToken) {
+async fn all(target: LoadTarget, plan: AttackPlan, counts: Arc<Counts>, stop: CancellationToken) {
     let mut tasks = JoinSet::new();
     let mut chance = SmallRng::seed_from_u64(1);
     let mut lots = interval(LOT);
@@ -135,32 +135,32 @@ async fn all(target: Target, plan: Plan, counts: Arc<Counts>, stop: Cancellation
     tasks.shutdown().await;
 }
 
-fn choose(mut roll: u32) -> Kind {
-    for (kind, share) in Kind::MIX {
+fn choose(mut roll: u32) -> AttackKind {
+    for (kind, share) in AttackKind::MIX {
         if roll < share {
             return kind;
         }
         roll -= share;
     }
-    Kind::BadHost
+    AttackKind::BadHost
 }
 
-async fn one(target: Target, kind: Kind, source: u8, counts: Arc<Counts>) {
+async fn one(target: LoadTarget, kind: AttackKind, source: u8, counts: Arc<Counts>) {
     let Ok(stream) = connect(&target, source).await else {
         counts.unmade.fetch_add(1, Ordering::Relaxed);
         return;
     };
     counts.made.fetch_add(1, Ordering::Relaxed);
     let count = match attack(stream, kind, &target).await {
-        End::Answered | End::GivenUp => return,
-        End::Refused => &counts.refused,
-        End::Cut => &counts.cut,
+        AttackEnd::Answered | AttackEnd::GivenUp => return,
+        AttackEnd::Refused => &counts.refused,
+        AttackEnd::Cut => &counts.cut,
     };
     count.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Connects, on loopback from one of the attackers' addresses.
-async fn connect(target: &Target, source: u8) -> io::Result<BoxedStream> {
+async fn connect(target: &LoadTarget, source: u8) -> io::Result<BoxedStream> {
     let loopback = target.address.parse::<SocketAddr>().ok().filter(|address| is_loopback(address.ip()));
     let (Some(address), None) = (loopback, &target.tls) else { return target.connect().await };
     let socket = TcpSocket::new_v4()?;
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn every_roll_is_an_attack_in_the_shares_of_the_mix() {
-        for (kind, share) in Kind::MIX {
+        for (kind, share) in AttackKind::MIX {
             let count = (0..100).filter(|roll| choose(*roll) == kind).count();
             assert_eq!(u32::try_from(count), Ok(share), "{kind:?}");
         }

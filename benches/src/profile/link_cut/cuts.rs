@@ -9,8 +9,8 @@ use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::time::{Instant, sleep};
 
-use super::Plan;
-use super::tally::Tally;
+use super::CutPlan;
+use super::tally::CutTally;
 use crate::lab::Lab;
 use crate::profile::Context;
 use crate::relay::{Handle, ToxicKind, toxic};
@@ -23,14 +23,14 @@ const HALF_OPEN_PER: usize = 50;
 
 /// Kind of a break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum BreakKind {
     Reset,
     Close,
     Stall,
     HalfOpen,
 }
 
-impl Kind {
+impl BreakKind {
     pub(super) const ALL: [Self; 4] = [Self::Reset, Self::Close, Self::Stall, Self::HalfOpen];
 
     pub(super) const fn as_str(self) -> &'static str {
@@ -53,11 +53,11 @@ impl Kind {
 
 /// Kinds of breaks in a run.
 #[derive(Clone, Debug)]
-pub(super) struct Kinds(Vec<Kind>);
+pub(super) struct Kinds(Vec<BreakKind>);
 
 impl Default for Kinds {
     fn default() -> Self {
-        Self(Kind::ALL.to_vec())
+        Self(BreakKind::ALL.to_vec())
     }
 }
 
@@ -66,7 +66,7 @@ impl FromStr for Kinds {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let kind = |word: &str| {
-            let known = Kind::ALL.into_iter().find(|kind| kind.as_str() == word.trim());
+            let known = BreakKind::ALL.into_iter().find(|kind| kind.as_str() == word.trim());
             known.ok_or_else(|| format!("`{word}` is not one of reset, close, stall, half-open"))
         };
         text.split(',').map(kind).collect::<Result<_, _>>().map(Self)
@@ -75,20 +75,20 @@ impl FromStr for Kinds {
 
 impl Kinds {
     /// Draws the kind of a break. Half-open ones come at fixed places, the first in the first fifty.
-    fn draw(&self, number: usize, random: &mut SmallRng) -> Kind {
-        let silent = self.0.contains(&Kind::HalfOpen);
-        let loud: Vec<Kind> = self.0.iter().copied().filter(|kind| !kind.is_silent()).collect();
+    fn draw(&self, number: usize, random: &mut SmallRng) -> BreakKind {
+        let silent = self.0.contains(&BreakKind::HalfOpen);
+        let loud: Vec<BreakKind> = self.0.iter().copied().filter(|kind| !kind.is_silent()).collect();
         match loud.choose(random) {
             Some(kind) if !silent || number % HALF_OPEN_PER != HALF_OPEN_PER / 2 => *kind,
-            Some(_) | None => Kind::HalfOpen,
+            Some(_) | None => BreakKind::HalfOpen,
         }
     }
 }
 
 /// A break and its consequences.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Broken {
-    pub(super) kind: Kind,
+pub(super) struct BreakRecord {
+    pub(super) kind: BreakKind,
     /// Time until the agent had dialed again.
     pub(super) redialed_after: Option<Duration>,
     /// Time until the first echo; `None` if there was none in time.
@@ -98,14 +98,14 @@ pub(super) struct Broken {
 /// Cutter of the link.
 pub(super) struct Cutter<'a> {
     pub(super) lab: &'a Arc<Lab>,
-    pub(super) tally: &'a Tally,
-    pub(super) plan: Plan,
+    pub(super) tally: &'a CutTally,
+    pub(super) plan: CutPlan,
     pub(super) kinds: Kinds,
 }
 
 impl Cutter<'_> {
     /// Breaks the link as often as planned, or until the run is stopped.
-    pub(super) async fn run(&self, context: &Context) -> Vec<Broken> {
+    pub(super) async fn run(&self, context: &Context) -> Vec<BreakRecord> {
         let mut breaks = Vec::new();
         let Some(link) = self.lab.link() else { return breaks };
         let mut random = SmallRng::seed_from_u64(self.plan.seed);
@@ -127,13 +127,13 @@ impl Cutter<'_> {
         breaks
     }
 
-    async fn break_once(&self, kind: Kind, link: &Handle, random: &mut SmallRng) -> Broken {
+    async fn break_once(&self, kind: BreakKind, link: &Handle, random: &mut SmallRng) -> BreakRecord {
         let dialed = link.accepted();
         match kind {
-            Kind::Reset => link.cut(),
-            Kind::Close => link.close(),
-            Kind::HalfOpen => link.half_open(),
-            Kind::Stall => {
+            BreakKind::Reset => link.cut(),
+            BreakKind::Close => link.close(),
+            BreakKind::HalfOpen => link.half_open(),
+            BreakKind::Stall => {
                 let lasts = Duration::from_millis(random.random_range(100..1500));
                 toxic::strike(ToxicKind::Stall { lasts }, link).await;
             }
@@ -151,10 +151,10 @@ impl Cutter<'_> {
             sleep(LOOK).await;
         }
         let resumed_after = self.tally.first_after_mark().map(|at| at - broken_at);
-        if redialed_after.is_none() && kind != Kind::Stall {
+        if redialed_after.is_none() && kind != BreakKind::Stall {
             redialed_after = resumed_after;
         }
-        Broken { kind, redialed_after, resumed_after }
+        BreakRecord { kind, redialed_after, resumed_after }
     }
 
     async fn moved_since(&self, since: Instant) {
@@ -171,19 +171,19 @@ mod tests {
     #[test]
     fn half_open_breaks_are_rare_and_never_absent_from_a_hundred() {
         let mut random = SmallRng::seed_from_u64(1);
-        let kinds: Vec<Kind> = (0..100).map(|number| Kinds::default().draw(number, &mut random)).collect();
+        let kinds: Vec<BreakKind> = (0..100).map(|number| Kinds::default().draw(number, &mut random)).collect();
         let count = |kind| kinds.iter().filter(|drawn| **drawn == kind).count();
-        assert_eq!(count(Kind::HalfOpen), 2);
-        assert!(Kind::ALL.into_iter().all(|kind| count(kind) > 0), "{kinds:?}");
+        assert_eq!(count(BreakKind::HalfOpen), 2);
+        assert!(BreakKind::ALL.into_iter().all(|kind| count(kind) > 0), "{kinds:?}");
     }
 
     #[test]
     fn only_kinds_that_were_named_happen() {
         let mut random = SmallRng::seed_from_u64(1);
         let only: Kinds = "half-open".parse().unwrap();
-        assert!((0..100).all(|number| only.draw(number, &mut random) == Kind::HalfOpen));
+        assert!((0..100).all(|number| only.draw(number, &mut random) == BreakKind::HalfOpen));
         let loud: Kinds = "reset, close".parse().unwrap();
-        assert!((0..100).all(|number| matches!(loud.draw(number, &mut random), Kind::Reset | Kind::Close)));
+        assert!((0..100).all(|number| matches!(loud.draw(number, &mut random), BreakKind::Reset | BreakKind::Close)));
         assert!("melt".parse::<Kinds>().is_err());
     }
 }

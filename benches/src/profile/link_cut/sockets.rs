@@ -10,13 +10,13 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, interval, sleep, timeout};
 use tokio_tungstenite::tungstenite::Message;
 
-use super::Plan;
-use super::tally::Tally;
-use crate::failure::Failure;
+use super::CutPlan;
+use super::tally::CutTally;
+use crate::failure::ExchangeFailure;
 use crate::pattern;
 use crate::profile::ws;
 use crate::stats::{Bytes, Recorder};
-use crate::target::Target;
+use crate::target::LoadTarget;
 
 /// Pause after a connection was lost or refused.
 const AGAIN_AFTER: Duration = Duration::from_millis(20);
@@ -28,10 +28,16 @@ const LAST_ECHOES: Duration = Duration::from_secs(10);
 const UNANSWERED_MAX: usize = 100_000;
 
 /// Message under way: its number and the time of its send.
-type Sent = (u64, Instant);
+type SentMessageTime = (u64, Instant);
 
 /// Keeps one WebSocket busy until the run ends; a lost one is counted and opened again.
-pub(super) async fn run(target: Target, plan: Plan, socket: usize, tally: Arc<Tally>, mut recorder: Recorder) {
+pub(super) async fn run(
+    target: LoadTarget,
+    plan: CutPlan,
+    socket: usize,
+    tally: Arc<CutTally>,
+    mut recorder: Recorder,
+) {
     let mut was_open = false;
     let seed = plan.seed.wrapping_add(socket as u64 + 1);
     while !tally.ended().is_cancelled() {
@@ -47,17 +53,17 @@ pub(super) async fn run(target: Target, plan: Plan, socket: usize, tally: Arc<Ta
 }
 
 async fn one(
-    target: &Target,
-    plan: &Plan,
+    target: &LoadTarget,
+    plan: &CutPlan,
     (socket, seed): (usize, u64),
-    tally: &Tally,
+    tally: &CutTally,
     recorder: &mut Recorder,
     is_open: &mut bool,
-) -> Result<(), Failure> {
+) -> Result<(), ExchangeFailure> {
     let connected = timeout(plan.patience, ws::connect(target)).await;
-    let (mut write, mut read) = connected.unwrap_or(Err(Failure::lost("timeout")))?.split();
+    let (mut write, mut read) = connected.unwrap_or(Err(ExchangeFailure::lost("timeout")))?.split();
     *is_open = true;
-    let under_way = Mutex::new(VecDeque::<Sent>::new());
+    let under_way = Mutex::new(VecDeque::<SentMessageTime>::new());
     let send = async {
         let mut ticks = interval(plan.every);
         for number in 0.. {
@@ -75,14 +81,14 @@ async fn one(
             let message = read.next().await.ok_or(lost())?.map_err(|_| lost())?;
             match message {
                 Message::Binary(echo) => take(&echo, &under_way, (socket, seed), plan, tally, recorder),
-                Message::Close(_) => return Err(Failure::lost("websocket_closed")),
+                Message::Close(_) => return Err(ExchangeFailure::lost("websocket_closed")),
                 Message::Text(_) | Message::Frame(_) => tally.change(1),
                 Message::Ping(_) | Message::Pong(_) => {}
             }
         }
     };
     let mut receive = std::pin::pin!(receive);
-    let ended: Result<(), Failure> = tokio::select! {
+    let ended: Result<(), ExchangeFailure> = tokio::select! {
         ended = send => ended,
         ended = &mut receive => ended,
         () = tally.ended().cancelled() => {
@@ -94,7 +100,7 @@ async fn one(
             };
             tokio::select! {
                 ended = &mut receive => ended,
-                home = timeout(LAST_ECHOES, home) => home.map_err(|_elapsed| Failure::lost("timeout")),
+                home = timeout(LAST_ECHOES, home) => home.map_err(|_elapsed| ExchangeFailure::lost("timeout")),
             }
         }
     };
@@ -103,17 +109,17 @@ async fn one(
     ended
 }
 
-const fn lost() -> Failure {
-    Failure::lost("websocket_lost")
+const fn lost() -> ExchangeFailure {
+    ExchangeFailure::lost("websocket_lost")
 }
 
 /// Compares an echo with the sent message.
 fn take(
     echo: &Buffer,
-    under_way: &Mutex<VecDeque<Sent>>,
+    under_way: &Mutex<VecDeque<SentMessageTime>>,
     (socket, seed): (usize, u64),
-    plan: &Plan,
-    tally: &Tally,
+    plan: &CutPlan,
+    tally: &CutTally,
     recorder: &mut Recorder,
 ) {
     let now = Instant::now();
@@ -155,8 +161,8 @@ mod tests {
     use super::*;
     use crate::stats::{Collector, Window};
 
-    fn plan() -> Plan {
-        Plan {
+    fn plan() -> CutPlan {
+        CutPlan {
             cuts: 1,
             sockets: 1,
             every: Duration::from_millis(10),
@@ -170,7 +176,7 @@ mod tests {
     /// Echoes `numbers` of five messages and returns bytes lost, repeated, changed, in messages.
     #[track_caller]
     fn echo(numbers: &[u64], expected: (u64, u64, u64)) {
-        let (tally, plan, now) = (Tally::new(1), plan(), Instant::now());
+        let (tally, plan, now) = (CutTally::new(1), plan(), Instant::now());
         let collector = Collector::new(Window { begin: now, end: now + Duration::from_secs(60) });
         let under_way = Mutex::new((0..5).map(|number| (number, now)).collect());
         let mut recorder = collector.recorder();
@@ -193,7 +199,7 @@ mod tests {
 
     #[tokio::test]
     async fn changed_message_is_counted() {
-        let (tally, plan, now) = (Tally::new(1), plan(), Instant::now());
+        let (tally, plan, now) = (CutTally::new(1), plan(), Instant::now());
         let collector = Collector::new(Window { begin: now, end: now + Duration::from_secs(60) });
         let under_way = Mutex::new(VecDeque::from([(0, now)]));
         let mut bytes = BytesMut::from(&message(7, 0, 32)[..]);

@@ -10,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Counters of a run.
 #[derive(Debug)]
-pub(super) struct Tally {
-    state: Mutex<State>,
+pub(super) struct CutTally {
+    state: Mutex<TallyState>,
     lost: AtomicU64,
     repeated: AtomicU64,
     changed: AtomicU64,
@@ -20,7 +20,7 @@ pub(super) struct Tally {
 }
 
 #[derive(Debug)]
-struct State {
+struct TallyState {
     /// Per WebSocket: time at which the message of the newest echo was sent.
     echoed: Vec<Option<Instant>>,
     /// Time of the mark. `first_after_mark` is the first echo, on any WebSocket, of a message sent after it.
@@ -31,9 +31,9 @@ struct State {
     dropped: BTreeMap<&'static str, u64>,
 }
 
-impl Tally {
+impl CutTally {
     pub(super) fn new(sockets: usize) -> Self {
-        let state = State {
+        let state = TallyState {
             echoed: vec![None; sockets],
             mark: None,
             first_after_mark: None,

@@ -8,14 +8,14 @@ use serde::Deserialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::Plan;
-use super::tally::Tally;
-use crate::client::Client;
-use crate::failure::Failure;
+use super::CutPlan;
+use super::tally::CutTally;
+use crate::client::LoadClient;
+use crate::failure::ExchangeFailure;
 use crate::pattern::{self, Checker};
 use crate::payload::Payload;
 use crate::stats::{Bytes, Recorder};
-use crate::target::{TOKEN_HEADER, Target};
+use crate::target::{LoadTarget, TOKEN_HEADER};
 
 /// Approximate time of a transfer, so that it lives through several breaks.
 const TRANSFER_SECONDS: u64 = 5;
@@ -29,7 +29,7 @@ const GOES_ON_AFTER: Duration = Duration::from_millis(300);
 /// Pause after a transfer was lost or refused.
 const AGAIN_AFTER: Duration = Duration::from_millis(20);
 
-impl Plan {
+impl CutPlan {
     fn transfer_bytes(&self) -> u64 {
         self.transfer_bytes_per_s * TRANSFER_SECONDS
     }
@@ -42,7 +42,7 @@ impl Plan {
 }
 
 /// Downloads until the run ends.
-pub(super) async fn download(target: Target, plan: Plan, tally: Arc<Tally>, mut recorder: Recorder) {
+pub(super) async fn download(target: LoadTarget, plan: CutPlan, tally: Arc<CutTally>, mut recorder: Recorder) {
     let again = async {
         for number in 0.. {
             let mut has_begun = false;
@@ -61,31 +61,35 @@ pub(super) async fn download(target: Target, plan: Plan, tally: Arc<Tally>, mut 
 }
 
 async fn one_download(
-    target: &Target,
-    plan: &Plan,
+    target: &LoadTarget,
+    plan: &CutPlan,
     seed: u64,
-    tally: &Tally,
+    tally: &CutTally,
     recorder: &mut Recorder,
     has_begun: &mut bool,
-) -> Result<(), Failure> {
-    let stalled = |_| Failure::lost("download_stalled");
+) -> Result<(), ExchangeFailure> {
+    let stalled = |_| ExchangeFailure::lost("download_stalled");
     let path = format!("/pattern/{}?seed={seed}", plan.transfer_bytes());
-    let request = target.request(Method::GET, &path).body(Payload::Empty).map_err(|_| Failure::lost("bad_target"))?;
-    let mut client = Client::connect(target).await?;
+    let request =
+        target.request(Method::GET, &path).body(Payload::Empty).map_err(|_| ExchangeFailure::lost("bad_target"))?;
+    let mut client = LoadClient::connect(target).await?;
     let answer = timeout(plan.patience, client.send(request)).await.map_err(stalled)??;
     if !answer.status().is_success() {
-        return Err(Failure::of_answer(answer.status(), answer.headers()));
+        return Err(ExchangeFailure::of_answer(answer.status(), answer.headers()));
     }
     *has_begun = true;
     let (begin, mut body, mut checker) = (Instant::now(), answer.into_body(), Checker::new(seed, 0));
-    let lost = |failure: Failure| Failure { why: if failure.lost { "download_lost" } else { failure.why }, ..failure };
+    let lost = |failure: ExchangeFailure| ExchangeFailure {
+        why: if failure.lost { "download_lost" } else { failure.why },
+        ..failure
+    };
     while let Some(piece) = timeout(plan.patience, client.piece(&mut body)).await.map_err(stalled)?.map_err(lost)? {
         let now = Instant::now();
         tally.downloaded(now);
         recorder.moved(now, Bytes { down: piece.len() as u64, up: 0 });
         if !checker.take(&piece) {
             tally.change(plan.transfer_bytes().saturating_sub(checker.wrong_at().unwrap_or(0)));
-            return Err(Failure::lost("download_changed"));
+            return Err(ExchangeFailure::lost("download_changed"));
         }
         sleep_until(plan.due(begin, checker.position())).await;
     }
@@ -93,11 +97,11 @@ async fn one_download(
         return Ok(());
     }
     tally.lose(plan.transfer_bytes().saturating_sub(checker.position()));
-    Err(Failure::lost("download_cut_short"))
+    Err(ExchangeFailure::lost("download_cut_short"))
 }
 
 /// Uploads until the run ends.
-pub(super) async fn upload(target: Target, plan: Plan, tally: Arc<Tally>, mut recorder: Recorder) {
+pub(super) async fn upload(target: LoadTarget, plan: CutPlan, tally: Arc<CutTally>, mut recorder: Recorder) {
     let again = async {
         // A gateway may take the head of a request and then refuse it: the first failure counts as a drop, further
         // attempts do not until one has gone on for a while.
@@ -121,12 +125,12 @@ pub(super) async fn upload(target: Target, plan: Plan, tally: Arc<Tally>, mut re
 
 /// Answer of the app about a body.
 #[derive(Debug, Deserialize)]
-struct Received {
+struct ReceivedBody {
     bytes: u64,
     wrong_at: Option<u64>,
 }
 
-fn judge_upload(received: &Received, plan: &Plan, tally: &Tally) {
+fn judge_upload(received: &ReceivedBody, plan: &CutPlan, tally: &CutTally) {
     let bytes = plan.transfer_bytes();
     match received.wrong_at {
         Some(at) => tally.change(bytes.saturating_sub(at)),
@@ -138,15 +142,15 @@ fn judge_upload(received: &Received, plan: &Plan, tally: &Tally) {
 
 /// Uploads with HTTP written by hand, because the body has to keep its pace.
 async fn one_upload(
-    target: &Target,
-    plan: &Plan,
+    target: &LoadTarget,
+    plan: &CutPlan,
     seed: u64,
     recorder: &mut Recorder,
     goes_on: &mut bool,
-) -> Result<Received, Failure> {
-    let io = |error: std::io::Error| Failure { why: "upload_lost", ..Failure::of_io(&error) };
-    let stalled = |_| Failure::lost("upload_stalled");
-    let stream = target.connect().await.map_err(|error| Failure::connecting(&error))?;
+) -> Result<ReceivedBody, ExchangeFailure> {
+    let io = |error: std::io::Error| ExchangeFailure { why: "upload_lost", ..ExchangeFailure::of_io(&error) };
+    let stalled = |_| ExchangeFailure::lost("upload_stalled");
+    let stream = target.connect().await.map_err(|error| ExchangeFailure::connecting(&error))?;
     let (mut read, mut write) = tokio::io::split(stream);
     let bytes = plan.transfer_bytes();
     write.write_all(head(target, seed, bytes).as_bytes()).await.map_err(io)?;
@@ -178,7 +182,7 @@ async fn one_upload(
     read_answer(&answer)
 }
 
-fn head(target: &Target, seed: u64, bytes: u64) -> String {
+fn head(target: &LoadTarget, seed: u64, bytes: u64) -> String {
     let token = target.token.as_deref().map(|token| format!("{TOKEN_HEADER}: Bearer {token}\r\n"));
     format!(
         "POST /digest?seed={seed} HTTP/1.1\r\nhost: {}\r\n{}connection: close\r\ncontent-length: {bytes}\r\n\r\n",
@@ -187,15 +191,15 @@ fn head(target: &Target, seed: u64, bytes: u64) -> String {
     )
 }
 
-fn read_answer(answer: &[u8]) -> Result<Received, Failure> {
+fn read_answer(answer: &[u8]) -> Result<ReceivedBody, ExchangeFailure> {
     let text = String::from_utf8_lossy(answer);
-    let (head, body) = text.split_once("\r\n\r\n").ok_or(Failure::lost("upload_lost"))?;
+    let (head, body) = text.split_once("\r\n\r\n").ok_or(ExchangeFailure::lost("upload_lost"))?;
     if !head.starts_with("HTTP/1.1 200") {
-        return Err(Failure::lost("upload_refused"));
+        return Err(ExchangeFailure::lost("upload_refused"));
     }
     // The body may come in chunks, whose sizes stand around it.
     let json = body.find('{').zip(body.rfind('}')).and_then(|(from, to)| body.get(from..=to));
-    json.and_then(|json| serde_json::from_str(json).ok()).ok_or(Failure::lost("upload_lost"))
+    json.and_then(|json| serde_json::from_str(json).ok()).ok_or(ExchangeFailure::lost("upload_lost"))
 }
 
 #[cfg(test)]

@@ -9,10 +9,10 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::client::Client;
-use crate::failure::Failure;
+use crate::client::LoadClient;
+use crate::failure::ExchangeFailure;
 use crate::payload::Payload;
-use crate::target::Target;
+use crate::target::LoadTarget;
 
 /// Bytes of one transfer: so many that the cost of its start does not show.
 const TRANSFER_BYTES: u64 = 1 << 30;
@@ -28,7 +28,7 @@ pub(super) struct Bulk {
 
 impl Bulk {
     /// Starts transfers that go on until `stop`.
-    pub(super) fn start(target: &Target, downloads: usize, uploads: usize, stop: &CancellationToken) -> Self {
+    pub(super) fn start(target: &LoadTarget, downloads: usize, uploads: usize, stop: &CancellationToken) -> Self {
         let (moved, mut transfers) = (Arc::new(AtomicU64::new(0)), JoinSet::new());
         for number in 0..downloads + uploads {
             let (target, moved, stop) = (target.clone(), Arc::clone(&moved), stop.clone());
@@ -63,12 +63,12 @@ impl Bulk {
     }
 }
 
-async fn download(target: &Target, moved: &AtomicU64) -> Result<(), Failure> {
+async fn download(target: &LoadTarget, moved: &AtomicU64) -> Result<(), ExchangeFailure> {
     let request = target.request(Method::GET, &format!("/bytes/{TRANSFER_BYTES}")).body(Payload::Empty);
-    let mut client = Client::connect(target).await?;
-    let answer = client.send(request.map_err(|_| Failure::lost("bad_target"))?).await?;
+    let mut client = LoadClient::connect(target).await?;
+    let answer = client.send(request.map_err(|_| ExchangeFailure::lost("bad_target"))?).await?;
     if !answer.status().is_success() {
-        return Err(Failure::of_answer(answer.status(), answer.headers()));
+        return Err(ExchangeFailure::of_answer(answer.status(), answer.headers()));
     }
     let mut body = answer.into_body();
     while let Some(piece) = client.piece(&mut body).await? {
@@ -77,8 +77,9 @@ async fn download(target: &Target, moved: &AtomicU64) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn upload(target: &Target, moved: Arc<AtomicU64>) -> Result<(), Failure> {
+async fn upload(target: &LoadTarget, moved: Arc<AtomicU64>) -> Result<(), ExchangeFailure> {
     let body = Payload::Counted { left: TRANSFER_BYTES, taken: moved };
-    let request = target.request(Method::POST, "/upload").body(body).map_err(|_| Failure::lost("bad_target"))?;
-    Client::connect(target).await?.exchange(request).await.map(drop)
+    let request =
+        target.request(Method::POST, "/upload").body(body).map_err(|_| ExchangeFailure::lost("bad_target"))?;
+    LoadClient::connect(target).await?.exchange(request).await.map(drop)
 }

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::profile::ws;
 use crate::stats::{Bytes, Collector};
-use crate::target::{BoxedStream, Target};
+use crate::target::{BoxedStream, LoadTarget};
 
 /// A message holds its number.
 const NUMBER_BYTES: usize = 8;
@@ -20,7 +20,7 @@ const NUMBER_BYTES: usize = 8;
 ///
 /// # Errors
 /// It cannot be opened in time.
-pub(super) async fn open(target: &Target, patience: Duration) -> anyhow::Result<WebSocketStream<BoxedStream>> {
+pub(super) async fn open(target: &LoadTarget, patience: Duration) -> anyhow::Result<WebSocketStream<BoxedStream>> {
     let opened = timeout(patience, ws::connect(target)).await;
     let opened = opened.map_err(|_elapsed| anyhow::anyhow!("the quiet channel did not open in {patience:?}"))?;
     opened.map_err(|failure| anyhow::anyhow!("the quiet channel did not open: {}", failure.why))

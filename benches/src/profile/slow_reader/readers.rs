@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::target::{BoxedStream, TOKEN_HEADER, Target};
+use crate::target::{BoxedStream, LoadTarget, TOKEN_HEADER};
 
 /// Bytes of the first read of an answer: its status line is in them.
 const HEAD_BYTES: usize = 256;
@@ -45,13 +45,13 @@ pub(super) enum HttpVersion {
 
 /// Running readers.
 pub(super) struct Readers {
-    shared: Arc<Shared>,
+    shared: Arc<ReaderShared>,
     tasks: JoinSet<()>,
     stop: CancellationToken,
 }
 
 #[derive(Default)]
-struct Shared {
+struct ReaderShared {
     held: AtomicUsize,
     gone: AtomicU64,
     bytes: AtomicU64,
@@ -59,8 +59,8 @@ struct Shared {
 
 impl Readers {
     /// Starts readers and waits until each has the head of its answer or has failed.
-    pub(super) async fn start(target: &Target, count: usize, want: Want, patience: Duration) -> Self {
-        let (shared, mut tasks, stop) = (Arc::new(Shared::default()), JoinSet::new(), CancellationToken::new());
+    pub(super) async fn start(target: &LoadTarget, count: usize, want: Want, patience: Duration) -> Self {
+        let (shared, mut tasks, stop) = (Arc::new(ReaderShared::default()), JoinSet::new(), CancellationToken::new());
         let opening = Arc::new(tokio::sync::Semaphore::new(OPENING_MAX));
         let open = Arc::new(tokio::sync::Semaphore::new(0));
         for _ in 0..count {
@@ -110,7 +110,7 @@ impl Readers {
 }
 
 /// Asks for a large body and reads only enough to see that the answer is a success.
-async fn ask(target: &Target, want: Want) -> std::io::Result<BoxedStream> {
+async fn ask(target: &LoadTarget, want: Want) -> std::io::Result<BoxedStream> {
     let mut stream = target.connect().await?;
     let path = format!("/bytes/{}", want.body);
     let is_good = match want.version {
@@ -135,7 +135,7 @@ async fn ask(target: &Target, want: Want) -> std::io::Result<BoxedStream> {
 
 /// Makes the head of stream 1: GET and the scheme from the static table, the rest as literals (RFC 7541, section
 /// 6.2.2).
-fn h2_request(target: &Target, path: &str) -> std::io::Result<Vec<u8>> {
+fn h2_request(target: &LoadTarget, path: &str) -> std::io::Result<Vec<u8>> {
     let too_long = |_| std::io::Error::from(std::io::ErrorKind::InvalidInput);
     let mut block = vec![0x82, if target.tls.is_some() { 0x87 } else { 0x86 }];
     let token = target.token.as_deref().map(|token| format!("Bearer {token}"));
@@ -176,7 +176,7 @@ async fn h2_answer(stream: &mut BoxedStream) -> std::io::Result<bool> {
 }
 
 /// Reads `pace` bytes a second, or nothing; returns when the connection is lost.
-async fn stand(mut stream: BoxedStream, pace: u64, shared: &Shared) {
+async fn stand(mut stream: BoxedStream, pace: u64, shared: &ReaderShared) {
     if pace == 0 {
         // Nothing is read, so an end is not noticed either.
         return std::future::pending().await;

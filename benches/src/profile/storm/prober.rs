@@ -12,14 +12,14 @@ use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::client::Client;
-use crate::failure::Failure;
+use crate::client::LoadClient;
+use crate::failure::ExchangeFailure;
 use crate::fleet::Fleet;
 use crate::load::LoadSpec;
 use crate::pace::Schedule;
 use crate::payload::Payload;
 use crate::stats::{Bytes, Collector, Recorder};
-use crate::target::Target;
+use crate::target::LoadTarget;
 
 /// Most arrivals that wait for a connection; with more, the prober itself is late.
 const QUEUE: usize = 1024;
@@ -31,7 +31,7 @@ const RATE_DEFAULT: f64 = 200.0;
 pub(super) struct Order {
     pub(super) fleet: Arc<Fleet>,
     /// The target of each agent's workspace, in the fleet's order.
-    pub(super) targets: Arc<[Target]>,
+    pub(super) targets: Arc<[LoadTarget]>,
     pub(super) load: LoadSpec,
     pub(super) collector: Collector,
     /// Only agents whose session came up after this are asked.
@@ -78,7 +78,7 @@ impl Drop for Prober {
 }
 
 /// One request that is due.
-struct Due {
+struct DueRequest {
     intended: Instant,
     agent: usize,
 }
@@ -97,7 +97,7 @@ async fn probe(order: Order, stop: CancellationToken) {
 }
 
 /// Hands out due requests until it is stopped.
-async fn pace(order: &Order, sender: &mpsc::Sender<Due>, stop: &CancellationToken) {
+async fn pace(order: &Order, sender: &mpsc::Sender<DueRequest>, stop: &CancellationToken) {
     let load = &order.load;
     let begin = Instant::now();
     let mut random = SmallRng::seed_from_u64(load.seed);
@@ -111,7 +111,7 @@ async fn pace(order: &Order, sender: &mpsc::Sender<Due>, stop: &CancellationToke
         // No agent is back: there is nothing to ask for yet.
         let Some(agent) = choose(order, random.random_range(0..order.targets.len().max(1))) else { continue };
         recorder.offered(intended);
-        if sender.send(Due { intended, agent }).await.is_err() {
+        if sender.send(DueRequest { intended, agent }).await.is_err() {
             return;
         }
     }
@@ -124,19 +124,19 @@ fn choose(order: &Order, first: usize) -> Option<usize> {
 }
 
 /// One connection: asks one after the other.
-async fn serve(order: std::rc::Rc<Order>, due: std::rc::Rc<tokio::sync::Mutex<mpsc::Receiver<Due>>>) {
+async fn serve(order: std::rc::Rc<Order>, due: std::rc::Rc<tokio::sync::Mutex<mpsc::Receiver<DueRequest>>>) {
     let mut recorder = order.collector.recorder();
     let mut kept = None;
     loop {
         let free = Instant::now();
         let next = due.lock().await.recv().await;
-        let Some(Due { intended, agent }) = next else { return };
+        let Some(DueRequest { intended, agent }) = next else { return };
         let Some(target) = order.targets.get(agent) else { continue };
         let sent = Instant::now();
         // A wait for answers on every connection is not the prober's fault.
         recorder.late(intended, sent.saturating_duration_since(intended.max(free)));
         let asked = timeout(order.load.timeout, ask(&mut kept, target, order.load.size)).await;
-        record(&mut recorder, intended, sent, asked.unwrap_or(Err(Failure::lost("timeout"))), &mut kept);
+        record(&mut recorder, intended, sent, asked.unwrap_or(Err(ExchangeFailure::lost("timeout"))), &mut kept);
     }
 }
 
@@ -144,8 +144,8 @@ fn record(
     recorder: &mut Recorder,
     intended: Instant,
     sent: Instant,
-    result: Result<u64, Failure>,
-    kept: &mut Option<Client>,
+    result: Result<u64, ExchangeFailure>,
+    kept: &mut Option<LoadClient>,
 ) {
     let now = Instant::now();
     match result {
@@ -159,15 +159,15 @@ fn record(
     }
 }
 
-async fn ask(kept: &mut Option<Client>, target: &Target, size: u64) -> Result<u64, Failure> {
+async fn ask(kept: &mut Option<LoadClient>, target: &LoadTarget, size: u64) -> Result<u64, ExchangeFailure> {
     let request = target.request(Method::GET, &format!("/bytes/{size}")).body(Payload::Empty);
-    let request = request.map_err(|_| Failure::lost("bad_target"))?;
+    let request = request.map_err(|_| ExchangeFailure::lost("bad_target"))?;
     if let Some(client) = kept.as_mut()
         && client.is_usable()
     {
         return client.exchange(request).await;
     }
-    let client = kept.insert(Client::connect(target).await?);
+    let client = kept.insert(LoadClient::connect(target).await?);
     client.exchange(request).await
 }
 

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 
-fn judge(key: &str, samples: &[(&str, &str, &str, f64)]) -> Vec<Line> {
+fn judge(key: &str, samples: &[(&str, &str, &str, f64)]) -> Vec<FigureLine> {
     let mut section = Section::default();
     for (subject, load, value, number) in samples {
         section.add(0, subject, load, BTreeMap::from([((*value).to_owned(), *number)]));

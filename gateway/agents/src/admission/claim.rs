@@ -7,11 +7,11 @@ use bytes::Bytes;
 use http_body::Body;
 use tracing::info;
 use tunnel_link::grpc::{self, FrameReader};
-use tunnel_link::session::{Link, LinkEnd};
+use tunnel_link::session::{LinkEnd, LinkHold};
 use tunnel_proto::reason::Reason;
 
 use crate::registry::{LiveSession, Registry};
-use crate::resume::Place;
+use crate::resume::LinkRole;
 
 /// Time for an ended session to say so before its link is cut.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -23,8 +23,8 @@ pub struct Claim {
     /// The session.
     pub session: Arc<LiveSession>,
     /// The link's hold on it.
-    pub link: Link,
-    place: Place,
+    pub link: LinkHold,
+    place: LinkRole,
     registry: Arc<Registry>,
     passed_on: bool,
 }
@@ -32,13 +32,13 @@ pub struct Claim {
 impl Claim {
     /// Takes responsibility for a link's place in a session.
     #[must_use]
-    pub fn new(registry: Arc<Registry>, session: Arc<LiveSession>, place: Place, link: Link) -> Self {
+    pub fn new(registry: Arc<Registry>, session: Arc<LiveSession>, place: LinkRole, link: LinkHold) -> Self {
         Self { session, link, place, registry, passed_on: false }
     }
 
     /// Returns the link's place in the session.
     #[must_use]
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &LinkRole {
         &self.place
     }
 
@@ -79,11 +79,11 @@ impl Claim {
 
     fn release(&self, reason: Reason) {
         match &self.place {
-            Place::First => {
+            LinkRole::First => {
                 self.registry.release(&self.session);
                 self.session.lanes.close(reason);
             }
-            Place::Lane(lane) => self.session.lanes.remove(lane.id),
+            LinkRole::Lane(lane) => self.session.lanes.remove(lane.id),
         }
     }
 }

@@ -45,7 +45,7 @@ fn candidate(hello: Hello) -> Candidate {
     Candidate {
         subject: Subject::Workspace(name()),
         owned: None,
-        lease: Lease::renewable(Credential::Token("t-1".parse().expect("an id")), None, UnixSeconds::new(0)),
+        lease: SessionLease::renewable(Credential::Token("t-1".parse().expect("an id")), None, UnixSeconds::new(0)),
         peer: ([127, 0, 0, 1], 1).into(),
         via: Via::Http2,
         hello,

@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
-use super::job::Job;
+use super::job::MatchedJob;
 use super::lookups::Lookups;
-use super::refusal::Refusal;
-use super::{Identity, Once, after, keys, sha256};
-use crate::registry::{Credential, Lease, Subject};
-use gateway_auth::jwt::{Algorithm, Claims, Expect, KeySet, LEEWAY_SECONDS, Moment, Refused, TokenUse};
+use super::refusal::CredentialRefusal;
+use super::{AgentIdentity, Once, after, keys, sha256};
+use crate::registry::{Credential, SessionLease, Subject};
+use gateway_auth::jwt::{Algorithm, Claims, Expect, KeySet, LEEWAY_SECONDS, Moment, TokenRefused, TokenUse};
 use gateway_config::CiIssuer;
 use gateway_net::fetch::{Fetch, FetchSetupError, Trust};
 use gateway_types::UnixSeconds;
@@ -39,7 +39,12 @@ impl CiSystem {
     }
 
     /// Finds the workspace of a job by its token.
-    pub(super) async fn identify(&self, token: &str, lookups: &Lookups, now: Moment) -> Result<Identity, Refusal> {
+    pub(super) async fn identify(
+        &self,
+        token: &str,
+        lookups: &Lookups,
+        now: Moment,
+    ) -> Result<AgentIdentity, CredentialRefusal> {
         let expect = Expect {
             issuer: &self.issuer,
             audience: &self.of.audience,
@@ -51,19 +56,26 @@ impl CiSystem {
             Ok(claims) => self.first(&claims, token_hash, now.wall),
             // A known token was good once; whether its process is the same is checked later.
             Err(
-                refused
-                @ (Refused::Expired | Refused::UnknownKey | Refused::UnknownKeySoFar | Refused::KeysUnavailable),
+                refused @ (TokenRefused::Expired
+                | TokenRefused::UnknownKey
+                | TokenRefused::UnknownKeySoFar
+                | TokenRefused::KeysUnavailable),
             ) => {
                 let again = self.again(token_hash, lookups, now.wall).await?;
-                again.ok_or(Refusal::Token(refused))
+                again.ok_or(CredentialRefusal::Token(refused))
             }
-            Err(refused) => Err(Refusal::Token(refused)),
+            Err(refused) => Err(CredentialRefusal::Token(refused)),
         }
     }
 
-    fn first(&self, claims: &Claims, token_hash: [u8; 32], now: UnixSeconds) -> Result<Identity, Refusal> {
-        let job = Job::of_claims(claims, &self.of.rules, &self.of.once_per)?;
-        let expires_at = claims.expires_at.ok_or(Refusal::Token(Refused::Missing("exp")))?;
+    fn first(
+        &self,
+        claims: &Claims,
+        token_hash: [u8; 32],
+        now: UnixSeconds,
+    ) -> Result<AgentIdentity, CredentialRefusal> {
+        let job = MatchedJob::of_claims(claims, &self.of.rules, &self.of.once_per)?;
+        let expires_at = claims.expires_at.ok_or(CredentialRefusal::Token(TokenRefused::Missing("exp")))?;
         let once = Once {
             workspace: job.workspace,
             issuer: self.issuer.clone(),
@@ -83,7 +95,7 @@ impl CiSystem {
         token_hash: [u8; 32],
         lookups: &Lookups,
         now: UnixSeconds,
-    ) -> Result<Option<Identity>, Refusal> {
+    ) -> Result<Option<AgentIdentity>, CredentialRefusal> {
         let used = lookups.used(&token_hash, now).await?;
         let Some(used) = used.filter(|used| *used.issuer == *self.issuer) else { return Ok(None) };
         let once = Once {
@@ -100,8 +112,8 @@ impl CiSystem {
     }
 }
 
-fn identity_of(once: Once) -> Identity {
+fn identity_of(once: Once) -> AgentIdentity {
     let credential = Credential::Job { issuer: once.issuer.clone(), use_id: once.use_id.clone() };
-    let lease = Lease::once(credential, once.until);
-    Identity { subject: Subject::Workspace(once.workspace.clone()), lease, once: Some(once) }
+    let lease = SessionLease::once(credential, once.until);
+    AgentIdentity { subject: Subject::Workspace(once.workspace.clone()), lease, once: Some(once) }
 }

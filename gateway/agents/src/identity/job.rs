@@ -5,7 +5,7 @@ use std::fmt::Write;
 use aws_lc_rs::digest::{SHA256, digest};
 use serde_json::Value;
 
-use super::refusal::Refusal;
+use super::refusal::CredentialRefusal;
 use gateway_auth::jwt::Claims;
 use gateway_config::CiRule;
 use gateway_types::{UserName, WorkspaceName};
@@ -22,7 +22,7 @@ const HASH_CHARS: usize = 16;
 
 /// Result of a rule for a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Job {
+pub(super) struct MatchedJob {
     pub(super) workspace: WorkspaceName,
     pub(super) owner: UserName,
     pub(super) create: bool,
@@ -30,24 +30,28 @@ pub(super) struct Job {
     pub(super) use_id: String,
 }
 
-impl Job {
+impl MatchedJob {
     /// Finds the workspace of a token by the first rule that fits.
     ///
     /// # Errors
     /// [`Refusal::Rule`], [`Refusal::Name`] or [`Refusal::NoUse`].
-    pub(super) fn of_claims(claims: &Claims, rules: &[CiRule], once_per: &[Box<str>]) -> Result<Self, Refusal> {
+    pub(super) fn of_claims(
+        claims: &Claims,
+        rules: &[CiRule],
+        once_per: &[Box<str>],
+    ) -> Result<Self, CredentialRefusal> {
         let claim = |name: &str| claim(claims, name);
         let fits =
             |rule: &&CiRule| rule.claims.iter().all(|(name, value)| claim(name).is_some_and(|said| said == **value));
-        let rule = rules.iter().find(fits).ok_or(Refusal::Rule)?;
+        let rule = rules.iter().find(fits).ok_or(CredentialRefusal::Rule)?;
         Ok(Self {
             workspace: rule
                 .workspace
                 .name(|name| claim(name).map(|said| as_part_of_name(&said)))
-                .map_err(Refusal::Name)?,
-            owner: rule.owner.name(claim).map_err(Refusal::Name)?,
+                .map_err(CredentialRefusal::Name)?,
+            owner: rule.owner.name(claim).map_err(CredentialRefusal::Name)?,
             create: rule.create,
-            use_id: use_id(claim, once_per).ok_or(Refusal::NoUse)?,
+            use_id: use_id(claim, once_per).ok_or(CredentialRefusal::NoUse)?,
         })
     }
 }
@@ -167,7 +171,7 @@ mod tests {
 
     #[test]
     fn rule_fits_when_every_claim_is_exactly_what_it_says() {
-        let fits = |wanted: &[(&str, &str)]| Job::of_claims(&job(), &[rule(wanted)], &[]).is_ok();
+        let fits = |wanted: &[(&str, &str)]| MatchedJob::of_claims(&job(), &[rule(wanted)], &[]).is_ok();
         assert!(fits(&[("project_path", "group/project"), ("ref", "main"), ("ref_protected", "true")]));
         assert!(fits(&[("attempt", "2"), ("is_fork", "false"), ("iss", "https://ci.test")]));
         for wanted in [
@@ -191,35 +195,39 @@ mod tests {
     #[test]
     fn first_rule_that_fits_names_workspace_and_owner() {
         let other = CiRule { owner: "bob".parse().unwrap(), ..rule(&[("ref", "release")]) };
-        let found = Job::of_claims(&job(), &[other.clone(), rule(&[("ref", "main")]), rule(&[])], &[]).unwrap();
+        let found = MatchedJob::of_claims(&job(), &[other.clone(), rule(&[("ref", "main")]), rule(&[])], &[]).unwrap();
         assert_eq!((found.workspace.as_str(), found.owner.as_str()), ("ci-22--301", "alice"));
-        assert_eq!(Job::of_claims(&job(), &[other], &[]), Err(Refusal::Rule));
-        assert_eq!(Job::of_claims(&job(), &[], &[]), Err(Refusal::Rule));
+        assert_eq!(MatchedJob::of_claims(&job(), &[other], &[]), Err(CredentialRefusal::Rule));
+        assert_eq!(MatchedJob::of_claims(&job(), &[], &[]), Err(CredentialRefusal::Rule));
         let unnamed = CiRule { owner: "{user_email}".parse().unwrap(), ..rule(&[("ref", "main")]) };
-        assert!(matches!(Job::of_claims(&job(), &[unnamed], &[]), Err(Refusal::Name(_))));
+        assert!(matches!(MatchedJob::of_claims(&job(), &[unnamed], &[]), Err(CredentialRefusal::Name(_))));
     }
 
     #[test]
     fn what_is_used_once_is_the_token_or_what_the_operator_names() {
         let of = |claims: &Claims, names: &[&str]| {
             let names: Vec<Box<str>> = names.iter().map(|name| (*name).into()).collect();
-            Job::of_claims(claims, &[rule(&[("ref", "main")])], &names).map(|job| job.use_id)
+            MatchedJob::of_claims(claims, &[rule(&[("ref", "main")])], &names).map(|job| job.use_id)
         };
         assert_eq!(of(&job(), &[]).as_deref(), Ok("jti=7:token-1"));
         assert_eq!(of(&job(), &["project_id", "job_id"]).as_deref(), Ok("project_id=2:22 job_id=3:301"));
-        assert_eq!(of(&job(), &["project_id", "environment"]), Err(Refusal::NoUse));
+        assert_eq!(of(&job(), &["project_id", "environment"]), Err(CredentialRefusal::NoUse));
         let broken = Claims { id: Some("a\nINFO forged".to_owned()), ..job() };
-        assert_eq!(of(&broken, &["jti"]), Err(Refusal::NoUse));
+        assert_eq!(of(&broken, &["jti"]), Err(CredentialRefusal::NoUse));
         let without_id = Claims { id: None, ..job() };
         assert_eq!(of(&without_id, &[]).as_deref(), Ok("job_id=3:301"));
         let mut bare = without_id;
         bare.rest.remove("job_id");
         bare.rest.insert("run_id".to_owned(), json!(9));
         let rule = CiRule { workspace: "x".parse().unwrap(), ..rule(&[("ref", "main")]) };
-        assert_eq!(Job::of_claims(&bare, std::slice::from_ref(&rule), &[]), Err(Refusal::NoUse), "no attempt");
+        assert_eq!(
+            MatchedJob::of_claims(&bare, std::slice::from_ref(&rule), &[]),
+            Err(CredentialRefusal::NoUse),
+            "no attempt"
+        );
         bare.rest.insert("run_attempt".to_owned(), json!("1"));
         assert_eq!(
-            Job::of_claims(&bare, &[rule], &[]).map(|job| job.use_id).as_deref(),
+            MatchedJob::of_claims(&bare, &[rule], &[]).map(|job| job.use_id).as_deref(),
             Ok("run_id=1:9 run_attempt=1:1")
         );
     }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 use tracing::{debug, warn};
 
-use super::refusal::Refusal;
+use super::refusal::CredentialRefusal;
 use gateway_net::availability::{ANSWER_TIME_MAX, Availability};
 use gateway_store::{
     AccessChange, Awaited, RunOwner, Spent, Store, StoreError, TokenRecord, TokenUse, UsedToken, Workspace,
@@ -23,7 +23,7 @@ const ENTRIES_MAX: usize = 64 * 1024;
 
 /// Desired state of an agent's workspace, as far as a CI system runs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Running {
+pub(super) enum ExpectedRun {
     /// No CI system runs it.
     Unmanaged,
     /// It is desired to run in this one.
@@ -38,7 +38,7 @@ pub(super) struct Lookups {
     store: Store,
     tokens: Remembered<[u8; 32], TokenRecord>,
     workspaces: Remembered<WorkspaceName, Workspace>,
-    running: Remembered<WorkspaceName, Running>,
+    running: Remembered<WorkspaceName, ExpectedRun>,
     used: Remembered<[u8; 32], UsedToken>,
     runs: Remembered<(ProviderName, Box<str>), RunOwner>,
     /// Time until which a process may come back with a token, by the hashes of both.
@@ -121,15 +121,15 @@ impl Lookups {
         }
     }
 
-    pub(super) async fn token(&self, hash: &[u8; 32]) -> Result<Option<TokenRecord>, Refusal> {
+    pub(super) async fn token(&self, hash: &[u8; 32]) -> Result<Option<TokenRecord>, CredentialRefusal> {
         self.ask(&self.tokens, *hash, self.store.token_by_hash(hash)).await
     }
 
-    pub(super) async fn workspace(&self, name: &WorkspaceName) -> Result<Option<Workspace>, Refusal> {
+    pub(super) async fn workspace(&self, name: &WorkspaceName) -> Result<Option<Workspace>, CredentialRefusal> {
         self.ask(&self.workspaces, name.clone(), self.store.workspace(name)).await
     }
 
-    pub(super) async fn running(&self, name: &WorkspaceName) -> Result<Running, Refusal> {
+    pub(super) async fn running(&self, name: &WorkspaceName) -> Result<ExpectedRun, CredentialRefusal> {
         let load = async {
             let found = self.store.managed(name).await?;
             let running = found.as_ref().and_then(|managed| {
@@ -137,33 +137,37 @@ impl Lookups {
                 let is_stopping = ci.live().is_some_and(|run| run.stop_at.is_some());
                 let runs = managed.lifecycle.desired == gateway_types::DesiredState::Running && !is_stopping;
                 let of = ci.provider.clone();
-                Some(if runs { Running::In(of) } else { Running::NotIn(of) })
+                Some(if runs { ExpectedRun::In(of) } else { ExpectedRun::NotIn(of) })
             });
             if running.is_some() {
                 return Ok(running);
             }
             // A deleted workspace is not remembered as one that may run.
-            Ok(self.store.workspace(name).await?.map(|_| Running::Unmanaged))
+            Ok(self.store.workspace(name).await?.map(|_| ExpectedRun::Unmanaged))
         };
-        Ok(self.ask(&self.running, name.clone(), load).await?.unwrap_or(Running::Unmanaged))
+        Ok(self.ask(&self.running, name.clone(), load).await?.unwrap_or(ExpectedRun::Unmanaged))
     }
 
-    pub(super) async fn used(&self, token_hash: &[u8; 32], now: UnixSeconds) -> Result<Option<UsedToken>, Refusal> {
+    pub(super) async fn used(
+        &self,
+        token_hash: &[u8; 32],
+        now: UnixSeconds,
+    ) -> Result<Option<UsedToken>, CredentialRefusal> {
         let found = self.ask(&self.used, *token_hash, self.store.used_token(token_hash, now)).await?;
         Ok(found.filter(|used| now < used.until))
     }
 
-    pub(super) async fn run(&self, of: &ProviderName, pipeline: &str) -> Result<Option<RunOwner>, Refusal> {
+    pub(super) async fn run(&self, of: &ProviderName, pipeline: &str) -> Result<Option<RunOwner>, CredentialRefusal> {
         self.ask(&self.runs, (of.clone(), pipeline.into()), self.store.run_of_pipeline(of, pipeline)).await
     }
 
     /// Returns whether an unknown pipeline of a CI system may become known soon.
-    pub(super) async fn awaited(&self, of: &ProviderName) -> Result<Awaited, Refusal> {
+    pub(super) async fn awaited(&self, of: &ProviderName) -> Result<Awaited, CredentialRefusal> {
         self.store.awaited(of).await.map_err(|error| failed(&error))
     }
 
     /// Records the use of a token. While the store is away, a process that used it before may come back.
-    pub(super) async fn spend(&self, token: &TokenUse<'_>, now: UnixSeconds) -> Result<Spent, Refusal> {
+    pub(super) async fn spend(&self, token: &TokenUse<'_>, now: UnixSeconds) -> Result<Spent, CredentialRefusal> {
         let key = (*token.token_hash, *token.process_hash);
         // A write takes longer than a read when many come at once, and reports by itself that the store is away.
         let generation = self.spent.generation();
@@ -178,7 +182,7 @@ impl Lookups {
                 self.spent.keep(key, until.map(|until| Use { workspace, owner, until }), generation);
                 Ok(spent)
             }
-            Err(StoreError::OtherOwner(_) | StoreError::NameHeld { .. }) => Err(Refusal::OtherOwner),
+            Err(StoreError::OtherOwner(_) | StoreError::NameHeld { .. }) => Err(CredentialRefusal::OtherOwner),
             Err(error) => {
                 let is_same = |used: &Use| used.workspace == *token.workspace && used.owner == *token.owner;
                 let known = self.spent.recall(&key).filter(is_same);
@@ -199,7 +203,7 @@ impl Lookups {
         remembered: &Remembered<K, V>,
         key: K,
         load: impl Future<Output = Result<Option<V>, StoreError>>,
-    ) -> Result<Option<V>, Refusal> {
+    ) -> Result<Option<V>, CredentialRefusal> {
         let availability = self.store.availability();
         if availability.outage().is_none() {
             let (generation, began) = (remembered.generation(), Instant::now());
@@ -216,7 +220,7 @@ impl Lookups {
             }
         }
         let known = remembered.recall(&key).filter(|_| may_recall(availability));
-        known.map(Some).ok_or(Refusal::Unavailable("the store"))
+        known.map(Some).ok_or(CredentialRefusal::Unavailable("the store"))
     }
 }
 
@@ -224,22 +228,22 @@ fn may_recall(availability: &Availability) -> bool {
     availability.outage().is_some_and(|outage| outage.is_bridged(Instant::now().into_std()))
 }
 
-pub(super) fn failed(error: &StoreError) -> Refusal {
+pub(super) fn failed(error: &StoreError) -> CredentialRefusal {
     // An outage is reported once, elsewhere.
     if !error.is_unanswered() {
         warn!(%error, "the store did not answer");
     }
-    Refusal::Unavailable("the store")
+    CredentialRefusal::Unavailable("the store")
 }
 
 /// Answers of the store, by key.
 #[derive(Debug)]
 struct Remembered<K, V> {
-    state: Mutex<State<K, V>>,
+    state: Mutex<LookupState<K, V>>,
 }
 
 #[derive(Debug)]
-struct State<K, V> {
+struct LookupState<K, V> {
     entries: HashMap<K, (u64, V)>,
     /// Numbers the entries in their order.
     next: u64,
@@ -249,7 +253,7 @@ struct State<K, V> {
 
 impl<K, V> Default for Remembered<K, V> {
     fn default() -> Self {
-        Self { state: Mutex::new(State { entries: HashMap::new(), next: 0, generation: 0 }) }
+        Self { state: Mutex::new(LookupState { entries: HashMap::new(), next: 0, generation: 0 }) }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::refusal::Refusal;
+use super::refusal::CredentialRefusal;
 use crate::registry::Credential;
 use gateway_config::KubernetesRule;
 use gateway_types::WorkspaceName;
@@ -28,11 +28,11 @@ impl Pod {
     ///
     /// # Errors
     /// [`Refusal::NotOfPod`] for a token that is not bound to a pod, or says two different things.
-    pub(super) fn of_claims(subject: Option<&str>, bound: Option<&Value>) -> Result<Self, Refusal> {
+    pub(super) fn of_claims(subject: Option<&str>, bound: Option<&Value>) -> Result<Self, CredentialRefusal> {
         let text = |path: &str| bound?.pointer(path)?.as_str();
-        let (namespace, account) = subject.and_then(account_of).ok_or(Refusal::NotOfPod)?;
+        let (namespace, account) = subject.and_then(account_of).ok_or(CredentialRefusal::NotOfPod)?;
         if text("/namespace") != Some(namespace) || text("/serviceaccount/name") != Some(account) {
-            return Err(Refusal::NotOfPod);
+            return Err(CredentialRefusal::NotOfPod);
         }
         Self::new(namespace, account, text("/pod/name"), text("/pod/uid"))
     }
@@ -41,16 +41,16 @@ impl Pod {
     ///
     /// # Errors
     /// [`Refusal::NotVouched`] for a no; [`Refusal::NotOfPod`] for a yes to a token that is not bound to a pod.
-    pub(super) fn of_review(answer: &Value, audience: &str) -> Result<Self, Refusal> {
-        let status = answer.get("status").ok_or(Refusal::NotVouched)?;
+    pub(super) fn of_review(answer: &Value, audience: &str) -> Result<Self, CredentialRefusal> {
+        let status = answer.get("status").ok_or(CredentialRefusal::NotVouched)?;
         // Only `true` is a yes. A server that knows no audiences answers without, and has not checked them.
         let audiences = status.get("audiences").and_then(Value::as_array);
         let is_ours = audiences.is_some_and(|audiences| audiences.iter().any(|one| one == audience));
         if status.get("authenticated") != Some(&Value::Bool(true)) || !is_ours {
-            return Err(Refusal::NotVouched);
+            return Err(CredentialRefusal::NotVouched);
         }
         let user = status.pointer("/user/username").and_then(Value::as_str);
-        let (namespace, account) = user.and_then(account_of).ok_or(Refusal::NotOfPod)?;
+        let (namespace, account) = user.and_then(account_of).ok_or(CredentialRefusal::NotOfPod)?;
         let extra = |name: &str| match status.pointer("/user/extra")?.get(name)?.as_array()?.as_slice() {
             [Value::String(only)] => Some(only.as_str()),
             _ => None,
@@ -60,11 +60,11 @@ impl Pod {
         Self::new(namespace, account, pod, uid)
     }
 
-    fn new(namespace: &str, account: &str, name: Option<&str>, uid: Option<&str>) -> Result<Self, Refusal> {
+    fn new(namespace: &str, account: &str, name: Option<&str>, uid: Option<&str>) -> Result<Self, CredentialRefusal> {
         let is_name = |text: &&str| {
             (1..=NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
         };
-        let read = |text: Option<&str>| text.filter(is_name).map(str::to_owned).ok_or(Refusal::NotOfPod);
+        let read = |text: Option<&str>| text.filter(is_name).map(str::to_owned).ok_or(CredentialRefusal::NotOfPod);
         Ok(Self {
             namespace: read(Some(namespace))?,
             service_account: read(Some(account))?,
@@ -77,18 +77,18 @@ impl Pod {
     ///
     /// # Errors
     /// [`Refusal::Rule`] when none fits, [`Refusal::Name`] when it makes no name.
-    pub(super) fn workspace(&self, rules: &[KubernetesRule]) -> Result<WorkspaceName, Refusal> {
+    pub(super) fn workspace(&self, rules: &[KubernetesRule]) -> Result<WorkspaceName, CredentialRefusal> {
         let fits = |rule: &&KubernetesRule| {
             rule.namespace.matches(&self.namespace) && *rule.service_account == *self.service_account
         };
-        let rule = rules.iter().find(fits).ok_or(Refusal::Rule)?;
+        let rule = rules.iter().find(fits).ok_or(CredentialRefusal::Rule)?;
         let value = |name: &str| match name {
             "namespace" => Some(self.namespace.clone()),
             "pod" => Some(self.name.clone()),
             "service_account" => Some(self.service_account.clone()),
             _ => None,
         };
-        rule.workspace.name(value).map_err(Refusal::Name)
+        rule.workspace.name(value).map_err(CredentialRefusal::Name)
     }
 
     /// Returns its name in logs and audit records.
@@ -157,11 +157,11 @@ mod tests {
         ] {
             let mut claims = bound();
             *claims.pointer_mut(path).unwrap() = value.clone();
-            assert_eq!(Pod::of_claims(subject, Some(&claims)), Err(Refusal::NotOfPod), "{path} {value}");
+            assert_eq!(Pod::of_claims(subject, Some(&claims)), Err(CredentialRefusal::NotOfPod), "{path} {value}");
         }
-        assert_eq!(Pod::of_claims(subject, None), Err(Refusal::NotOfPod));
+        assert_eq!(Pod::of_claims(subject, None), Err(CredentialRefusal::NotOfPod));
         for subject in ["", "alice", "system:serviceaccount:ws", "system:serviceaccount:ws:agent:x", "ws:agent"] {
-            assert_eq!(Pod::of_claims(Some(subject), Some(&bound())), Err(Refusal::NotOfPod), "{subject}");
+            assert_eq!(Pod::of_claims(Some(subject), Some(&bound())), Err(CredentialRefusal::NotOfPod), "{subject}");
         }
     }
 
@@ -179,7 +179,7 @@ mod tests {
         ] {
             let mut answer = review();
             *answer.pointer_mut(path).unwrap() = value.clone();
-            assert_eq!(Pod::of_review(&answer, AUDIENCE), Err(Refusal::NotVouched), "{path} {value}");
+            assert_eq!(Pod::of_review(&answer, AUDIENCE), Err(CredentialRefusal::NotVouched), "{path} {value}");
         }
         for (path, value) in [
             ("/status/user/username", json!("alice")),
@@ -191,7 +191,7 @@ mod tests {
         ] {
             let mut answer = review();
             *answer.pointer_mut(path).unwrap() = value.clone();
-            assert_eq!(Pod::of_review(&answer, AUDIENCE), Err(Refusal::NotOfPod), "{path} {value}");
+            assert_eq!(Pod::of_review(&answer, AUDIENCE), Err(CredentialRefusal::NotOfPod), "{path} {value}");
         }
     }
 
@@ -211,8 +211,8 @@ mod tests {
         let later = Pod { namespace: "w2".to_owned(), ..pod() };
         assert_eq!(later.workspace(&rules).map(|name| name.to_string()), Ok("late".to_owned()));
         let account = Pod { service_account: "default".to_owned(), ..pod() };
-        assert_eq!(account.workspace(&rules), Err(Refusal::Rule));
+        assert_eq!(account.workspace(&rules), Err(CredentialRefusal::Rule));
         let named = Pod { name: "app.1".to_owned(), ..pod() };
-        assert!(matches!(named.workspace(&rules), Err(Refusal::Name(_))));
+        assert!(matches!(named.workspace(&rules), Err(CredentialRefusal::Name(_))));
     }
 }

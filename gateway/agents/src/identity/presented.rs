@@ -6,7 +6,7 @@ use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use serde_json::Value;
 
-use super::refusal::Refusal;
+use super::refusal::CredentialRefusal;
 use gateway_auth::jwt::{self, TOKEN_BYTES_MAX};
 use gateway_net::certificate::Certificate;
 
@@ -23,13 +23,13 @@ pub(super) enum Bearer<'a> {
 ///
 /// # Errors
 /// [`Refusal::Ambiguous`] for several: the one that counts must not depend on the reader.
-pub(super) fn bearer(headers: &HeaderMap) -> Result<Option<Bearer<'_>>, Refusal> {
+pub(super) fn bearer(headers: &HeaderMap) -> Result<Option<Bearer<'_>>, CredentialRefusal> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
-        return Err(Refusal::Ambiguous);
+        return Err(CredentialRefusal::Ambiguous);
     }
-    let text = value.to_str().ok().and_then(|value| value.strip_prefix("Bearer ")).ok_or(Refusal::Missing)?;
+    let text = value.to_str().ok().and_then(|value| value.strip_prefix("Bearer ")).ok_or(CredentialRefusal::Missing)?;
     // A JSON object in base64url begins so; tokens of this gateway have no dots.
     let is_signed = text.starts_with("eyJ") && text.contains('.');
     Ok(Some(if is_signed { Bearer::Signed(text) } else { Bearer::Own(text) }))
@@ -39,11 +39,11 @@ pub(super) fn bearer(headers: &HeaderMap) -> Result<Option<Bearer<'_>>, Refusal>
 ///
 /// # Errors
 /// [`Refusal::Token`] when the token tells no issuer.
-pub(super) fn claimed_issuer(token: &str) -> Result<String, Refusal> {
+pub(super) fn claimed_issuer(token: &str) -> Result<String, CredentialRefusal> {
     match unverified(token)?.get("iss") {
         Some(Value::String(issuer)) => Ok(issuer.clone()),
-        Some(_) => Err(Refusal::Token(jwt::Refused::Claim("iss"))),
-        None => Err(Refusal::Token(jwt::Refused::Missing("iss"))),
+        Some(_) => Err(CredentialRefusal::Token(jwt::TokenRefused::Claim("iss"))),
+        None => Err(CredentialRefusal::Token(jwt::TokenRefused::Missing("iss"))),
     }
 }
 
@@ -51,11 +51,11 @@ pub(super) fn claimed_issuer(token: &str) -> Result<String, Refusal> {
 ///
 /// # Errors
 /// [`Refusal::Token`] for text that is not three parts with an object in the middle.
-pub(super) fn unverified(token: &str) -> Result<Value, Refusal> {
+pub(super) fn unverified(token: &str) -> Result<Value, CredentialRefusal> {
     if token.len() > TOKEN_BYTES_MAX {
-        return Err(Refusal::Token(jwt::Refused::TooLong));
+        return Err(CredentialRefusal::Token(jwt::TokenRefused::TooLong));
     }
-    let malformed = || Refusal::Token(jwt::Refused::Malformed);
+    let malformed = || CredentialRefusal::Token(jwt::TokenRefused::Malformed);
     let mut parts = token.split('.');
     let (Some(_header), Some(claims), Some(_signature), None) =
         (parts.next(), parts.next(), parts.next(), parts.next())
@@ -74,18 +74,21 @@ pub(super) fn unverified(token: &str) -> Result<Value, Refusal> {
 ///
 /// # Errors
 /// [`Refusal::CertificateIdentity`] for one that names several, or is not for clients, or is an authority's.
-pub(super) fn workspace_of<'a>(certificate: &'a Certificate, prefix: &str) -> Result<Option<&'a str>, Refusal> {
+pub(super) fn workspace_of<'a>(
+    certificate: &'a Certificate,
+    prefix: &str,
+) -> Result<Option<&'a str>, CredentialRefusal> {
     if certificate.is_authority {
-        return Err(Refusal::CertificateIdentity("the client certificate is an authority's, and no agent's"));
+        return Err(CredentialRefusal::CertificateIdentity("the client certificate is an authority's, and no agent's"));
     }
     if !certificate.is_for_clients {
-        return Err(Refusal::CertificateIdentity("the client certificate is not for client authentication"));
+        return Err(CredentialRefusal::CertificateIdentity("the client certificate is not for client authentication"));
     }
     match certificate.uris.as_slice() {
         [] => Ok(None),
         // As in SPIFFE (X.509-SVID, section 2): exactly one URI, so that there is no choice.
         [uri] => Ok(uri.strip_prefix(prefix)),
-        [_, _, ..] => Err(Refusal::CertificateIdentity("the client certificate has more than one URI")),
+        [_, _, ..] => Err(CredentialRefusal::CertificateIdentity("the client certificate has more than one URI")),
     }
 }
 
@@ -112,18 +115,18 @@ mod tests {
         assert_eq!(bearer(&headers(&["Bearer gwa_x"])), Ok(Some(Bearer::Own("gwa_x"))));
         assert_eq!(bearer(&headers(&["Bearer eyJ.x.y"])), Ok(Some(Bearer::Signed("eyJ.x.y"))));
         assert_eq!(bearer(&headers(&["Bearer eyJx"])), Ok(Some(Bearer::Own("eyJx"))));
-        assert_eq!(bearer(&headers(&["Basic x"])), Err(Refusal::Missing));
-        assert_eq!(bearer(&headers(&["Bearer gwa_x", "Bearer gwa_x"])), Err(Refusal::Ambiguous));
+        assert_eq!(bearer(&headers(&["Basic x"])), Err(CredentialRefusal::Missing));
+        assert_eq!(bearer(&headers(&["Bearer gwa_x", "Bearer gwa_x"])), Err(CredentialRefusal::Ambiguous));
     }
 
     #[test]
     fn issuer_is_one_text() {
         assert_eq!(claimed_issuer(&token(&json!({"iss": "a"}))).as_deref(), Ok("a"));
         for claims in [json!({}), json!({"iss": 1}), json!({"iss": ["a"]}), json!({"iss": null}), json!(["iss"])] {
-            assert!(matches!(claimed_issuer(&token(&claims)), Err(Refusal::Token(_))), "{claims}");
+            assert!(matches!(claimed_issuer(&token(&claims)), Err(CredentialRefusal::Token(_))), "{claims}");
         }
         for text in ["", "eyJ", "a.b", "a.b.c.d", "a.!.c", &"a.".repeat(TOKEN_BYTES_MAX)] {
-            assert!(matches!(claimed_issuer(text), Err(Refusal::Token(_))));
+            assert!(matches!(claimed_issuer(text), Err(CredentialRefusal::Token(_))));
         }
     }
 
@@ -151,13 +154,13 @@ mod tests {
             ["spiffe://ws.test/workspace/app", "spiffe://ws.test/workspace/app"],
             ["https://example.com", "spiffe://ws.test/workspace/app"],
         ] {
-            assert!(matches!(of(&several), Err(Refusal::CertificateIdentity(_))), "{several:?}");
+            assert!(matches!(of(&several), Err(CredentialRefusal::CertificateIdentity(_))), "{several:?}");
         }
         let good = certificate(&["spiffe://ws.test/workspace/app"]);
         let of_a_server = Certificate { is_for_clients: false, ..good.clone() };
         let of_an_authority = Certificate { is_authority: true, ..good };
         for bad in [of_a_server, of_an_authority] {
-            assert!(matches!(workspace_of(&bad, prefix), Err(Refusal::CertificateIdentity(_))), "{bad:?}");
+            assert!(matches!(workspace_of(&bad, prefix), Err(CredentialRefusal::CertificateIdentity(_))), "{bad:?}");
         }
     }
 

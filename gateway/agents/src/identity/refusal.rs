@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use thiserror::Error;
-use tunnel_link::grpc::{Code, Refused};
+use tunnel_link::grpc::{Code, RpcRefused};
 
 use gateway_auth::jwt;
 use gateway_net::certificate::BadCertificate;
@@ -18,7 +18,7 @@ const SOON: Duration = Duration::from_secs(2);
 
 /// Reason a credential is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Refusal {
+pub enum CredentialRefusal {
     /// No credential.
     #[error("no bearer token was sent, and no client certificate was shown")]
     Missing,
@@ -54,7 +54,7 @@ pub enum Refusal {
     Issuer,
     /// Not as a token of its issuer has to be.
     #[error("{0}")]
-    Token(jwt::Refused),
+    Token(jwt::TokenRefused),
     /// Not bound to a pod.
     #[error("the token is not bound to a pod: project it into one, for the audience of this gateway")]
     NotOfPod,
@@ -108,7 +108,7 @@ pub enum Refusal {
     Unavailable(&'static str),
 }
 
-impl Refusal {
+impl CredentialRefusal {
     /// Returns the stable code for logs, audit records and people.
     #[must_use]
     pub fn code(&self) -> &'static str {
@@ -152,7 +152,7 @@ impl Refusal {
                 | Self::OtherRef
                 | Self::RunUnknown
                 | Self::RunAwaited
-                | Self::Token(jwt::Refused::Audience)
+                | Self::Token(jwt::TokenRefused::Audience)
         )
     }
 
@@ -172,7 +172,7 @@ impl Refusal {
             Self::OtherProject
                 | Self::OtherRef
                 | Self::RunUnknown
-                | Self::Token(jwt::Refused::Audience | jwt::Refused::Expired)
+                | Self::Token(jwt::TokenRefused::Audience | jwt::TokenRefused::Expired)
         )
     }
 
@@ -206,7 +206,7 @@ impl Refusal {
             | Self::OtherProject
             | Self::OtherRef
             | Self::RunUnknown => Some(SLOWLY),
-            Self::Token(refused) => Some(if *refused == jwt::Refused::KeysUnavailable { SOON } else { SLOWLY }),
+            Self::Token(refused) => Some(if *refused == jwt::TokenRefused::KeysUnavailable { SOON } else { SLOWLY }),
             // The CI system soon reports the pipeline that the run's pipeline started.
             Self::RunAwaited | Self::Busy | Self::Unavailable(_) => Some(SOON),
         }
@@ -217,7 +217,7 @@ impl Refusal {
     pub fn is_unchecked(&self) -> bool {
         matches!(
             self,
-            Self::Busy | Self::Unavailable(_) | Self::RunAwaited | Self::Token(jwt::Refused::KeysUnavailable)
+            Self::Busy | Self::Unavailable(_) | Self::RunAwaited | Self::Token(jwt::TokenRefused::KeysUnavailable)
         )
     }
 
@@ -233,8 +233,8 @@ impl Refusal {
     }
 }
 
-impl From<Refusal> for Refused {
-    fn from(refusal: Refusal) -> Self {
+impl From<CredentialRefusal> for RpcRefused {
+    fn from(refusal: CredentialRefusal) -> Self {
         // A gRPC message is ASCII without the percent sign; a character of an operator's own template could be another.
         let is_plain = |letter: char| (letter.is_ascii_graphic() && letter != '%') || letter == ' ';
         let told = format!("{}: {refusal}", refusal.code());
@@ -249,34 +249,35 @@ mod tests {
 
     #[test]
     fn refusal_tells_its_code_and_whether_waiting_helps() {
-        let spent = Refused::from(Refusal::Spent);
+        let spent = RpcRefused::from(CredentialRefusal::Spent);
         assert!(spent.message.starts_with("credential_spent: "), "{}", spent.message);
         assert_eq!((spent.code, spent.retry_after), (Code::Unauthenticated, None), "final");
-        let expired = Refused::from(Refusal::Token(jwt::Refused::Expired));
+        let expired = RpcRefused::from(CredentialRefusal::Token(jwt::TokenRefused::Expired));
         assert_eq!((expired.code, expired.retry_after), (Code::Unauthenticated, Some(SLOWLY)));
-        let unreachable = Refused::from(Refusal::Token(jwt::Refused::KeysUnavailable));
+        let unreachable = RpcRefused::from(CredentialRefusal::Token(jwt::TokenRefused::KeysUnavailable));
         assert_eq!((unreachable.code, unreachable.retry_after), (Code::Unavailable, Some(SOON)));
     }
 
     #[test]
     fn run_that_may_be_known_soon_is_told_whatever_other_providers_say_and_no_rule_is_asked() {
-        use Refusal::{OtherProject, OtherRef, RunAwaited, RunUnknown};
+        use CredentialRefusal::{OtherProject, OtherRef, RunAwaited, RunUnknown};
         for other in [OtherProject, OtherRef, RunUnknown] {
             for order in [[RunAwaited, other.clone()], [other, RunAwaited]] {
-                let told = order.into_iter().fold(None, |before, next| Some(Refusal::or_more_telling(before, next)));
+                let told =
+                    order.into_iter().fold(None, |before, next| Some(CredentialRefusal::or_more_telling(before, next)));
                 assert_eq!(told, Some(RunAwaited));
             }
         }
-        assert_eq!(Refusal::or_more_telling(Some(RunUnknown), OtherProject), RunUnknown);
-        assert_eq!(Refusal::or_more_telling(Some(OtherProject), RunUnknown), RunUnknown);
+        assert_eq!(CredentialRefusal::or_more_telling(Some(RunUnknown), OtherProject), RunUnknown);
+        assert_eq!(CredentialRefusal::or_more_telling(Some(OtherProject), RunUnknown), RunUnknown);
         assert!(!RunAwaited.leaves_it_to_rules() && RunUnknown.leaves_it_to_rules());
-        let awaited = Refused::from(RunAwaited);
+        let awaited = RpcRefused::from(RunAwaited);
         assert_eq!((awaited.code, awaited.retry_after), (Code::Unavailable, Some(SOON)));
     }
 
     #[test]
     fn message_has_only_what_a_status_may_have() {
-        let refused = Refused::from(Refusal::Name(NoName::Missing("ä%`".into())));
+        let refused = RpcRefused::from(CredentialRefusal::Name(NoName::Missing("ä%`".into())));
         assert!(refused.message.bytes().all(|byte| (byte.is_ascii_graphic() && byte != b'%') || byte == b' '));
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout};
 use tracing::warn;
 
 use super::pod::Pod;
-use super::refusal::Refusal;
+use super::refusal::CredentialRefusal;
 use gateway_auth::expiring::Expiring;
 use gateway_config::KubernetesIssuer;
 use gateway_net::fetch::{Credentials, Fetch};
@@ -82,12 +82,12 @@ pub(super) struct Reviewer {
     pace: DefaultDirectRateLimiter,
     /// By the token's hash.
     yes: Mutex<Expiring<[u8; 32], Pod>>,
-    no: Mutex<Expiring<[u8; 32], Refusal>>,
+    no: Mutex<Expiring<[u8; 32], CredentialRefusal>>,
 }
 
 /// Purpose of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asking {
+pub(super) enum ReviewPurpose {
     /// A new agent is to be admitted: a recent answer will do, and all strangers share one rate.
     NewAgent,
     /// A live session is checked: it has a rate of its own, and needs a current answer.
@@ -117,9 +117,9 @@ impl Reviewer {
     ///
     /// # Errors
     /// [`Refusal::Busy`] and [`Refusal::Unavailable`] say nothing about the token; all others that it is worth nothing.
-    pub(super) async fn ask(&self, token: &str, asking: Asking, now: Instant) -> Result<Pod, Refusal> {
+    pub(super) async fn ask(&self, token: &str, asking: ReviewPurpose, now: Instant) -> Result<Pod, CredentialRefusal> {
         let hash = super::sha256(token.as_bytes());
-        if asking == Asking::NewAgent {
+        if asking == ReviewPurpose::NewAgent {
             if let Some((pod, _age)) = self.yes.lock().get(&hash, now) {
                 return Ok(pod.clone());
             }
@@ -127,14 +127,14 @@ impl Reviewer {
                 return Err(refusal.clone());
             }
             if self.pace.check().is_err() {
-                return Err(Refusal::Busy);
+                return Err(CredentialRefusal::Busy);
             }
         }
         let turn = timeout(TURN_PATIENCE, self.turns.acquire()).await;
-        let Ok(Ok(_turn)) = turn else { return Err(Refusal::Busy) };
+        let Ok(Ok(_turn)) = turn else { return Err(CredentialRefusal::Busy) };
         let answer = self.question(token).await.map_err(|why| {
             warn!(%why, "a cluster cannot be asked about an agent's token");
-            Refusal::Unavailable(CLUSTER)
+            CredentialRefusal::Unavailable(CLUSTER)
         })?;
         let found = Pod::of_review(&answer, &self.audience);
         match &found {

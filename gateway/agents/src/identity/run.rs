@@ -10,10 +10,10 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::lookups::Lookups;
-use super::refusal::Refusal;
-use super::{Identity, Once, after, keys, sha256};
-use crate::registry::{Credential, Lease, Subject};
-use gateway_auth::jwt::{Algorithm, Claims, Expect, KeySet, LEEWAY_SECONDS, Moment, Refused, TokenUse};
+use super::refusal::CredentialRefusal;
+use super::{AgentIdentity, Once, after, keys, sha256};
+use crate::registry::{Credential, SessionLease, Subject};
+use gateway_auth::jwt::{Algorithm, Claims, Expect, KeySet, LEEWAY_SECONDS, Moment, TokenRefused, TokenUse};
 use gateway_config::{CiProvider, GitlabCi};
 use gateway_net::fetch::{Fetch, FetchSetupError, Trust};
 use gateway_store::RunOwner;
@@ -43,7 +43,7 @@ const CHILD_SOURCE: &str = "parent_pipeline";
 
 /// Claims of a token about its job.
 #[derive(Debug, PartialEq, Eq)]
-struct Job {
+struct RunClaims {
     pipeline: String,
     /// Another pipeline started that one.
     is_child: bool,
@@ -83,41 +83,55 @@ impl RunIssuer {
     }
 
     /// Finds the workspace to whose current run the job with this token belongs.
-    pub(super) async fn identify(&self, token: &str, lookups: &Lookups, now: Moment) -> Result<Identity, Refusal> {
+    pub(super) async fn identify(
+        &self,
+        token: &str,
+        lookups: &Lookups,
+        now: Moment,
+    ) -> Result<AgentIdentity, CredentialRefusal> {
         let token_hash = sha256(token.as_bytes());
         let (job, expires_at) = match self.verify(token, now).await {
-            Ok(claims) => (self.job(&claims)?, claims.expires_at.ok_or(Refusal::Token(Refused::Missing("exp")))?),
+            Ok(claims) => {
+                (self.job(&claims)?, claims.expires_at.ok_or(CredentialRefusal::Token(TokenRefused::Missing("exp")))?)
+            }
             // A known token was good once; whether its process is the same is checked later.
             Err(
-                refused
-                @ (Refused::Expired | Refused::UnknownKey | Refused::UnknownKeySoFar | Refused::KeysUnavailable),
+                refused @ (TokenRefused::Expired
+                | TokenRefused::UnknownKey
+                | TokenRefused::UnknownKeySoFar
+                | TokenRefused::KeysUnavailable),
             ) => {
                 let used = lookups.used(&token_hash, now.wall).await?;
                 let used = used.filter(|used| *used.issuer == *self.issuer);
-                let again = used.and_then(|used| Some((Job::of_use(&used.use_id)?, used.until)));
-                again.ok_or(Refusal::Token(refused))?
+                let again = used.and_then(|used| Some((RunClaims::of_use(&used.use_id)?, used.until)));
+                again.ok_or(CredentialRefusal::Token(refused))?
             }
-            Err(refused) => return Err(Refusal::Token(refused)),
+            Err(refused) => return Err(CredentialRefusal::Token(refused)),
         };
         let found = self.owner(&job, Purpose::Agent, lookups).await?;
         if !found.is_child {
             // The pipeline that asks for the definition may have jobs of the project beside it, which are no workspace.
-            return Err(Refusal::RunUnknown);
+            return Err(CredentialRefusal::RunUnknown);
         }
         Ok(self.identity(job, found, token_hash, (now.wall, expires_at)))
     }
 
     /// Finds the run of the job with this token, and its owner, without using the token up.
-    pub(super) async fn run_of(&self, token: &str, lookups: &Lookups, now: Moment) -> Result<RunOwner, Refusal> {
+    pub(super) async fn run_of(
+        &self,
+        token: &str,
+        lookups: &Lookups,
+        now: Moment,
+    ) -> Result<RunOwner, CredentialRefusal> {
         let claims = self.verify(token, now).await.map_err(|refused| {
             // Unlike an agent, this job does not ask again after a final answer, and the key may just be new.
-            let is_new_perhaps = refused == Refused::UnknownKeySoFar;
-            Refusal::Token(if is_new_perhaps { Refused::KeysUnavailable } else { refused })
+            let is_new_perhaps = refused == TokenRefused::UnknownKeySoFar;
+            CredentialRefusal::Token(if is_new_perhaps { TokenRefused::KeysUnavailable } else { refused })
         })?;
         self.owner(&self.job(&claims)?, Purpose::Definition, lookups).await
     }
 
-    async fn verify(&self, token: &str, now: Moment) -> Result<Claims, Refused> {
+    async fn verify(&self, token: &str, now: Moment) -> Result<Claims, TokenRefused> {
         let expect = Expect {
             issuer: &self.issuer,
             audience: &self.audience,
@@ -127,11 +141,11 @@ impl RunIssuer {
         self.keys.verify(token, &expect, now).await
     }
 
-    fn job(&self, claims: &Claims) -> Result<Job, Refusal> {
-        Job::of_claims(claims, &self.project, &self.reference)
+    fn job(&self, claims: &Claims) -> Result<RunClaims, CredentialRefusal> {
+        RunClaims::of_claims(claims, &self.project, &self.reference)
     }
 
-    async fn owner(&self, job: &Job, purpose: Purpose, lookups: &Lookups) -> Result<RunOwner, Refusal> {
+    async fn owner(&self, job: &RunClaims, purpose: Purpose, lookups: &Lookups) -> Result<RunOwner, CredentialRefusal> {
         let mut found = self.known(job, lookups).await?;
         if found.is_none() {
             let awaited = lookups.awaited(&self.provider).await?;
@@ -141,26 +155,26 @@ impl RunIssuer {
                 (false, Purpose::Agent) => false,
             };
             if is_awaited {
-                return Err(Refusal::RunAwaited);
+                return Err(CredentialRefusal::RunAwaited);
             }
             // It may have become known between the two questions.
             found = self.known(job, lookups).await?;
         }
-        let found = found.ok_or(Refusal::RunUnknown)?;
-        if found.is_live { Ok(found) } else { Err(Refusal::RunOver) }
+        let found = found.ok_or(CredentialRefusal::RunUnknown)?;
+        if found.is_live { Ok(found) } else { Err(CredentialRefusal::RunOver) }
     }
 
-    async fn known(&self, job: &Job, lookups: &Lookups) -> Result<Option<RunOwner>, Refusal> {
+    async fn known(&self, job: &RunClaims, lookups: &Lookups) -> Result<Option<RunOwner>, CredentialRefusal> {
         lookups.run(&self.provider, &job.pipeline).await
     }
 
     fn identity(
         &self,
-        job: Job,
+        job: RunClaims,
         found: RunOwner,
         token_hash: [u8; 32],
         (now, expires_at): (UnixSeconds, UnixSeconds),
-    ) -> Identity {
+    ) -> AgentIdentity {
         let once = Once {
             workspace: found.workspace,
             issuer: self.issuer.clone(),
@@ -172,29 +186,30 @@ impl RunIssuer {
             expires_at: after(expires_at, LEEWAY_SECONDS.unsigned_abs()),
         };
         let credential = Credential::Job { issuer: once.issuer.clone(), use_id: once.use_id.clone() };
-        let lease = Lease::once(credential, once.until);
-        Identity { subject: Subject::Workspace(once.workspace.clone()), lease, once: Some(once) }
+        let lease = SessionLease::once(credential, once.until);
+        AgentIdentity { subject: Subject::Workspace(once.workspace.clone()), lease, once: Some(once) }
     }
 }
 
-impl Job {
+impl RunClaims {
     /// Reads the pipeline of a token's job, if the job belongs to the project on the ref.
-    fn of_claims(claims: &Claims, project: &str, reference: &str) -> Result<Self, Refusal> {
+    fn of_claims(claims: &Claims, project: &str, reference: &str) -> Result<Self, CredentialRefusal> {
         let is_project = [text(claims, "project_path"), text(claims, "project_id")].contains(&Some(project.to_owned()));
         if !is_project {
-            return Err(Refusal::OtherProject);
+            return Err(CredentialRefusal::OtherProject);
         }
         // For merge requests, the ref is a branch's name and the path is another (GitLab, predefined CI/CD variables).
         let path = text(claims, "ref_path");
         let is_path =
             |path: &String| ["refs/heads/", "refs/tags/"].iter().any(|kind| path.strip_prefix(kind) == Some(reference));
         if text(claims, "ref").as_deref() != Some(reference) || !path.as_ref().is_none_or(is_path) {
-            return Err(Refusal::OtherRef);
+            return Err(CredentialRefusal::OtherRef);
         }
         let pipeline = text(claims, "pipeline_id").filter(|id| id.bytes().all(|byte| byte.is_ascii_digit()));
-        let pipeline = pipeline.ok_or(Refusal::RunUnknown)?;
+        let pipeline = pipeline.ok_or(CredentialRefusal::RunUnknown)?;
         let unique = claims.id.clone().filter(|id| !id.is_empty()).or_else(|| text(claims, "job_id"));
-        let unique = unique.filter(|id| id.len() <= 512 && !id.chars().any(char::is_control)).ok_or(Refusal::NoUse)?;
+        let unique =
+            unique.filter(|id| id.len() <= 512 && !id.chars().any(char::is_control)).ok_or(CredentialRefusal::NoUse)?;
         let use_id = format!("{PIPELINE}{pipeline} {unique}");
         let is_child = text(claims, "pipeline_source").as_deref() == Some(CHILD_SOURCE);
         Ok(Self { pipeline, is_child, use_id })
@@ -222,7 +237,7 @@ mod tests {
 
     use super::*;
 
-    fn job(change: &Value) -> Result<Job, Refusal> {
+    fn job(change: &Value) -> Result<RunClaims, CredentialRefusal> {
         let mut rest = json!({
             "project_id": "22", "project_path": "group/project", "pipeline_id": "77", "job_id": "301", "ref": "main",
             "ref_path": "refs/heads/main",
@@ -232,17 +247,17 @@ mod tests {
         }
         let Value::Object(rest) = rest else { panic!("an object") };
         let claims = Claims { id: Some("a".to_owned()), rest, ..Claims::default() };
-        Job::of_claims(&claims, "group/project", "main")
+        RunClaims::of_claims(&claims, "group/project", "main")
     }
 
     #[test]
     fn job_of_the_project_and_ref_tells_its_pipeline_and_is_used_once() {
         let good = job(&json!({})).unwrap();
         assert_eq!((good.pipeline.as_str(), good.use_id.as_str()), ("77", "pipeline=77 a"));
-        assert_eq!(Job::of_use(&good.use_id), Some(good));
+        assert_eq!(RunClaims::of_use(&good.use_id), Some(good));
         assert_eq!(job(&json!({"pipeline_id": 77})).map(|job| job.pipeline), Ok("77".to_owned()));
         assert!(job(&json!({"ref_path": null})).is_ok() && job(&json!({"ref_path": "refs/tags/main"})).is_ok());
-        assert_eq!(Job::of_use("jti=1:a"), None);
+        assert_eq!(RunClaims::of_use("jti=1:a"), None);
         for (source, is_child) in [("parent_pipeline", true), ("api", false), ("", false)] {
             assert_eq!(job(&json!({"pipeline_source": source})).map(|job| job.is_child), Ok(is_child), "{source}");
         }
@@ -251,13 +266,13 @@ mod tests {
     #[test]
     fn job_of_another_project_or_ref_is_refused_by_name() {
         for (change, expected) in [
-            (json!({"project_path": "fork/project", "project_id": "23"}), Refusal::OtherProject),
-            (json!({"project_path": ["group/project"], "project_id": null}), Refusal::OtherProject),
-            (json!({"ref": "feature", "ref_path": "refs/heads/feature"}), Refusal::OtherRef),
-            (json!({"ref_path": "refs/merge-requests/1/head"}), Refusal::OtherRef),
-            (json!({"ref": null}), Refusal::OtherRef),
-            (json!({"pipeline_id": null}), Refusal::RunUnknown),
-            (json!({"pipeline_id": "77 or 1"}), Refusal::RunUnknown),
+            (json!({"project_path": "fork/project", "project_id": "23"}), CredentialRefusal::OtherProject),
+            (json!({"project_path": ["group/project"], "project_id": null}), CredentialRefusal::OtherProject),
+            (json!({"ref": "feature", "ref_path": "refs/heads/feature"}), CredentialRefusal::OtherRef),
+            (json!({"ref_path": "refs/merge-requests/1/head"}), CredentialRefusal::OtherRef),
+            (json!({"ref": null}), CredentialRefusal::OtherRef),
+            (json!({"pipeline_id": null}), CredentialRefusal::RunUnknown),
+            (json!({"pipeline_id": "77 or 1"}), CredentialRefusal::RunUnknown),
         ] {
             assert_eq!(job(&change), Err(expected), "{change}");
         }

@@ -49,9 +49,9 @@ async fn agent_of_a_workspace_whose_ci_system_is_turned_off_or_taken_out_is_told
     for (is_enabled, providers, expected) in [
         (true, vec!["local"], Ok(())),
         (true, vec!["local", "other"], Ok(())),
-        (true, vec!["other"], Err(Refusal::RunOver)),
-        (true, vec![], Err(Refusal::RunOver)),
-        (false, vec!["local"], Err(Refusal::RunOver)),
+        (true, vec!["other"], Err(CredentialRefusal::RunOver)),
+        (true, vec![], Err(CredentialRefusal::RunOver)),
+        (false, vec!["local"], Err(CredentialRefusal::RunOver)),
     ] {
         let ci = Ci { enabled: is_enabled, providers: providers.into_iter().map(provider).collect(), ..Ci::default() };
         let identities =

@@ -99,7 +99,7 @@ pub struct Review {
 
 /// Credential that a session lives on, with its times.
 #[derive(Clone, Debug)]
-pub struct Lease {
+pub struct SessionLease {
     /// Credential of its agent.
     pub credential: Credential,
     /// Time from which it is worth nothing; `None` if it does not end by itself.
@@ -112,7 +112,7 @@ pub struct Lease {
 
 /// Action that is due for a session.
 #[derive(Debug)]
-pub enum Due {
+pub enum LeaseAction {
     /// Its agent may have a newer credential by now: it is to come back.
     Renew,
     /// Its credential has ended.
@@ -121,7 +121,7 @@ pub enum Due {
     Ask(Review),
 }
 
-impl Lease {
+impl SessionLease {
     /// Makes the lease of a credential that counts until `expires_at`, of a kind that is renewed.
     #[must_use]
     pub fn renewable(credential: Credential, expires_at: Option<UnixSeconds>, now: UnixSeconds) -> Self {
@@ -151,34 +151,34 @@ impl Lease {
 
 /// A lease, and the time of its next review.
 #[derive(Debug)]
-pub(super) struct Held {
-    pub(super) lease: Lease,
+pub(super) struct HeldLease {
+    pub(super) lease: SessionLease,
     ask_at: Option<UnixSeconds>,
 }
 
-impl Held {
-    pub(super) fn new(lease: Lease) -> Self {
+impl HeldLease {
+    pub(super) fn new(lease: SessionLease) -> Self {
         Self { lease, ask_at: None }
     }
 
     /// Takes the credential with which the agent came back, another one or the same. The one in use is the one that
     /// counts, also if it ends sooner: revoking it has to end the session, and revoking one that no process shows any
     /// more must not.
-    pub(super) fn renew(&mut self, lease: Lease) {
+    pub(super) fn renew(&mut self, lease: SessionLease) {
         // An agent without a newer credential is not asked for one twice.
         let is_same = lease.expires_at == self.lease.expires_at && lease.credential == self.lease.credential;
         let renew_at = if is_same { self.lease.renew_at } else { lease.renew_at };
-        self.lease = Lease { renew_at, ..lease };
+        self.lease = SessionLease { renew_at, ..lease };
     }
 
     /// Returns the action that is due, once.
-    pub(super) fn due(&mut self, now: UnixSeconds) -> Option<Due> {
+    pub(super) fn due(&mut self, now: UnixSeconds) -> Option<LeaseAction> {
         if self.lease.expires_at.is_some_and(|end| end <= now) {
-            return Some(Due::End);
+            return Some(LeaseAction::End);
         }
         if self.lease.renew_at.is_some_and(|at| at <= now) {
             self.lease.renew_at = None;
-            return Some(Due::Renew);
+            return Some(LeaseAction::Renew);
         }
         let review = self.lease.review.as_ref()?;
         let pause = i64::try_from(review.every.as_secs()).unwrap_or(i64::MAX).max(1);
@@ -188,7 +188,7 @@ impl Held {
             return None;
         }
         self.ask_at = Some(after(now, pause));
-        Some(Due::Ask(review.clone()))
+        Some(LeaseAction::Ask(review.clone()))
     }
 }
 
@@ -204,22 +204,22 @@ mod tests {
         UnixSeconds::new(seconds)
     }
 
-    fn certificate(name: &str, end: i64, now: i64) -> Lease {
-        Lease::renewable(Credential::Certificate { fingerprint: name.into() }, Some(at(end)), at(now))
+    fn certificate(name: &str, end: i64, now: i64) -> SessionLease {
+        SessionLease::renewable(Credential::Certificate { fingerprint: name.into() }, Some(at(end)), at(now))
     }
 
-    fn kind(due: Option<Due>) -> &'static str {
+    fn kind(due: Option<LeaseAction>) -> &'static str {
         match due {
             None => "nothing",
-            Some(Due::Renew) => "renew",
-            Some(Due::End) => "end",
-            Some(Due::Ask(_)) => "ask",
+            Some(LeaseAction::Renew) => "renew",
+            Some(LeaseAction::End) => "end",
+            Some(LeaseAction::Ask(_)) => "ask",
         }
     }
 
     #[test]
     fn agent_is_asked_once_for_a_newer_credential_before_its_own_ends() {
-        let mut held = Held::new(certificate("a", 1000, 0));
+        let mut held = HeldLease::new(certificate("a", 1000, 0));
         assert_eq!(kind(held.due(at(939))), "nothing");
         assert_eq!(kind(held.due(at(940))), "renew", "a minute before");
         assert_eq!(kind(held.due(at(941))), "nothing");
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn credential_in_use_is_the_one_that_counts() {
-        let mut held = Held::new(certificate("a", 1000, 0));
+        let mut held = HeldLease::new(certificate("a", 1000, 0));
         held.renew(certificate("b", 2000, 950));
         assert_eq!(kind(held.due(at(1500))), "nothing", "the end of the one before says nothing");
         assert_eq!(kind(held.due(at(1940))), "renew");
@@ -243,8 +243,8 @@ mod tests {
 
     #[test]
     fn token_without_an_end_gives_way_to_the_one_that_replaces_it() {
-        let token = |id: &str, end| Lease::renewable(Credential::Token(id.parse().unwrap()), end, at(0));
-        let mut held = Held::new(token("t-1", None));
+        let token = |id: &str, end| SessionLease::renewable(Credential::Token(id.parse().unwrap()), end, at(0));
+        let mut held = HeldLease::new(token("t-1", None));
         held.renew(token("t-2", Some(at(30 * 24 * 60 * 60))));
         assert_eq!(held.lease.credential.token(), Some("t-2".parse().unwrap()));
     }
@@ -261,7 +261,7 @@ mod tests {
         let mut lease = certificate("a", 1000, 0);
         let token = Arc::new(Secret::new("t".to_owned()));
         lease.review = Some(Review { cluster: 0, token, every: Duration::from_secs(10) });
-        let mut held = Held::new(lease);
+        let mut held = HeldLease::new(lease);
         let asked: Vec<i64> = (100..135).filter(|now| kind(held.due(at(*now))) == "ask").collect();
         assert_eq!(asked, [110, 120, 130]);
     }

@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
 use super::gate::{ALLOWANCE_BYTES, GOAWAY, Gate};
-use gateway_net::stream::{Alpn, Stream};
+use gateway_net::stream::{Alpn, ClientStream};
 
 /// Beginning of an HTTP/2 connection, and of no other: the method of its preface is reserved for it (RFC 9113, section
 /// 3.4).
@@ -20,8 +20,8 @@ const BEGIN: [u8; 4] = *b"PRI ";
 
 /// A connection whose first bytes were looked at. A few bytes larger than the stream: most of them are idle links.
 #[derive(Debug)]
-pub(super) struct Begun {
-    stream: Stream,
+pub(super) struct PeekedStream {
+    stream: ClientStream,
     bytes: [u8; BEGIN.len()],
     /// Number of bytes looked at, and given to the reader.
     read: u8,
@@ -34,12 +34,12 @@ pub(super) struct Begun {
     /// Something was written since the library last had nothing left to write.
     unflushed: bool,
     /// Set once it sent more than that.
-    end: Option<Box<End>>,
+    end: Option<Box<CloseLinger>>,
 }
 
 /// Last steps of a connection that sent too much.
 #[derive(Debug)]
-struct End {
+struct CloseLinger {
     /// Rest of the last message; empty if there is no place for it, in the middle of another frame.
     saying: Bytes,
     is_shut: bool,
@@ -53,17 +53,17 @@ struct End {
 const LINGER: Duration = Duration::from_millis(500);
 const LINGER_BYTES: usize = 512 * 1024;
 
-impl Begun {
+impl PeekedStream {
     /// Waits until the HTTP version of a connection is clear. A handshake that settled it needs no look. `None` when
     /// the connection broke, or sent nothing in time.
-    pub(super) async fn look(stream: Stream, limit: Duration) -> Option<Self> {
+    pub(super) async fn look(stream: ClientStream, limit: Duration) -> Option<Self> {
         if let Some(alpn) = stream.negotiated().alpn {
             return Some(Self::of(stream, [0; BEGIN.len()], 0, alpn == Alpn::Http2));
         }
         Box::pin(tokio::time::timeout(limit, Self::read(stream))).await.ok()?.ok()
     }
 
-    async fn read(mut stream: Stream) -> io::Result<Self> {
+    async fn read(mut stream: ClientStream) -> io::Result<Self> {
         let mut bytes = [0; BEGIN.len()];
         let mut read = 0;
         let http2 = loop {
@@ -85,7 +85,7 @@ impl Begun {
         Ok(Self::of(stream, bytes, read, http2))
     }
 
-    fn of(stream: Stream, bytes: [u8; BEGIN.len()], read: u8, http2: bool) -> Self {
+    fn of(stream: ClientStream, bytes: [u8; BEGIN.len()], read: u8, http2: bool) -> Self {
         Self {
             stream,
             bytes,
@@ -110,14 +110,14 @@ impl Begun {
     }
 }
 
-impl Begun {
+impl PeekedStream {
     /// Bounds the unsent bytes in the kernel's queue.
     pub(super) fn limit_queue(&self, bytes: usize) -> Option<usize> {
         self.stream.limit_queue(bytes)
     }
 }
 
-impl Begun {
+impl PeekedStream {
     fn poll_read_on(&mut self, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.end.is_some() {
             return self.poll_end(context);
@@ -128,7 +128,7 @@ impl Begun {
         if self.gate.is_some() && self.allowance == 0 {
             let saying = if self.unflushed { Bytes::new() } else { Bytes::from_static(&GOAWAY) };
             let until = Box::pin(tokio::time::sleep(LINGER));
-            self.end = Some(Box::new(End { saying, is_shut: false, left: LINGER_BYTES, until }));
+            self.end = Some(Box::new(CloseLinger { saying, is_shut: false, left: LINGER_BYTES, until }));
             return self.poll_end(context);
         }
         let before = buffer.filled().len();
@@ -172,7 +172,7 @@ impl Begun {
     }
 }
 
-impl AsyncRead for Begun {
+impl AsyncRead for PeekedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -190,7 +190,7 @@ impl AsyncRead for Begun {
     }
 }
 
-impl AsyncWrite for Begun {
+impl AsyncWrite for PeekedStream {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         if self.end.is_some() {
             return Poll::Ready(Ok(bytes.len()));
@@ -246,7 +246,8 @@ mod tests {
             }
             client.shutdown().await.expect("finished");
         };
-        let (begun, ()) = tokio::join!(Begun::look(Stream::Plain(stream), Duration::from_secs(20)), sending);
+        let (begun, ()) =
+            tokio::join!(PeekedStream::look(ClientStream::Plain(stream), Duration::from_secs(20)), sending);
         let mut begun = begun.expect("readable");
         assert_eq!(begun.is_http2(), http2, "{sent:?}");
         let mut read = Vec::new();
@@ -276,7 +277,8 @@ mod tests {
         let (mut client, stream) = connected().await;
         let sent = [&BEGIN[..], &[7; 1 << 18]].concat();
         let reading = async {
-            let begun = Begun::look(Stream::Plain(stream), Duration::from_secs(20)).await.expect("it began");
+            let begun =
+                PeekedStream::look(ClientStream::Plain(stream), Duration::from_secs(20)).await.expect("it began");
             let mut begun = begun.behind(Arc::new(Gate::default()));
             let (mut read, mut piece) = (0, vec![0; 16 * 1024]);
             let error = loop {
@@ -305,7 +307,8 @@ mod tests {
         let sent = [&BEGIN[..], &[7; 1 << 20]].concat();
         let reading = async {
             let gate = Arc::new(Gate::default());
-            let begun = Begun::look(Stream::Plain(stream), Duration::from_secs(20)).await.expect("it began");
+            let begun =
+                PeekedStream::look(ClientStream::Plain(stream), Duration::from_secs(20)).await.expect("it began");
             let mut begun = begun.behind(gate.clone());
             let mut first = vec![0; 1024];
             begun.read_exact(&mut first).await.expect("read");

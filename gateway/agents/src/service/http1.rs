@@ -21,8 +21,8 @@ use tracing::{debug, info};
 use tunnel_link::pace::{Pace, Paced};
 use tunnel_link::websocket::{self, Handshake, NoHandshake};
 
-use super::begun::Begun;
-use super::{AgentService, Greeting, Identity, Shown, log_refused};
+use super::begun::PeekedStream;
+use super::{AgentIdentity, AgentService, Greeting, Shown, log_refused};
 use gateway_net::limits::Guest;
 
 /// Bound on the head of the request.
@@ -32,17 +32,17 @@ const HEAD_BYTES: usize = 16 * 1024;
 const WRONG_LISTENER: &str = "wrong_listener";
 
 /// The admitted agent, and the connection that is about to be its own.
-type Admitted = Mutex<Option<(Identity, OnUpgrade)>>;
+type Admitted = Mutex<Option<(AgentIdentity, OnUpgrade)>>;
 
 /// Serves a connection that speaks HTTP/1.1 until it ends.
 pub(super) async fn serve(
     service: Arc<AgentService>,
-    stream: Begun,
+    stream: PeekedStream,
     (peer, shown): (SocketAddr, Shown),
     (_permit, guest): (OwnedSemaphorePermit, Arc<Guest>),
 ) {
     let admitted = Arc::new(Admitted::default());
-    let (stream, pace) = Paced::new(stream, Begun::limit_queue);
+    let (stream, pace) = Paced::new(stream, PeekedStream::limit_queue);
     let handler = service_fn(|request| {
         let (service, admitted, shown, guest) = (service.clone(), admitted.clone(), shown.clone(), guest.clone());
         async move { Ok::<_, Infallible>(service.answer_http1(request, (peer, &shown, &guest), &admitted).await) }
@@ -68,7 +68,7 @@ pub(super) async fn serve(
 
 async fn carry(
     service: &Arc<AgentService>,
-    identity: Identity,
+    identity: AgentIdentity,
     stream: TokioIo<hyper::upgrade::Upgraded>,
     (peer, guest): (SocketAddr, &Guest),
     pace: Arc<Pace>,

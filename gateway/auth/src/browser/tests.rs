@@ -121,7 +121,7 @@ fn sessions_are_bounded_in_every_direction() {
     assert_eq!(it.sessions.state.read().hosts.len(), HOST_SESSIONS_PER_PARENT_MAX);
     assert_eq!(it.sessions.host(&it.host, HOST, it.start + MOMENT), None, "the oldest made room");
 
-    let mut state = State::default();
+    let mut state = SessionTable::default();
     for number in 0..PUBLIC_SESSIONS_MAX {
         let user: UserName = format!("user-{number}").parse().unwrap();
         let used = LastUse::new(it.start, it.start + MOMENT * u32::try_from(number).unwrap());

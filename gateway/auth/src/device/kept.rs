@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Answer, Asking, Devices, Machine, POLL_INTERVAL, Request};
+use super::{Devices, MachineName, POLL_INTERVAL, PollAnswer, Request, RequestingMachine};
 use crate::browser::kept::Both;
 use crate::journal::{Journal, Noted};
 use gateway_types::UnixSeconds;
@@ -31,9 +31,9 @@ impl Devices {
                 peer: request.asking.peer,
                 asked_at: UnixSeconds::new(at.wall.get().saturating_sub(ago)),
                 answer: match &request.answer {
-                    Answer::None => KeptAnswer::None,
-                    Answer::Yes(user) | Answer::Told(user) => KeptAnswer::Yes(user.clone()),
-                    Answer::No => KeptAnswer::No,
+                    PollAnswer::None => KeptAnswer::None,
+                    PollAnswer::Yes(user) | PollAnswer::Told(user) => KeptAnswer::Yes(user.clone()),
+                    PollAnswer::No => KeptAnswer::No,
                 },
             })
         };
@@ -54,11 +54,11 @@ impl Devices {
             let ago = u64::try_from(at.wall.get().saturating_sub(asked_at.get())).unwrap_or_default();
             let asked = at.now.checked_sub(Duration::from_secs(ago)).unwrap_or(at.now);
             let answer = match answer {
-                KeptAnswer::None => Answer::None,
-                KeptAnswer::Yes(user) => Answer::Yes(user),
-                KeptAnswer::No => Answer::No,
+                KeptAnswer::None => PollAnswer::None,
+                KeptAnswer::Yes(user) => PollAnswer::Yes(user),
+                KeptAnswer::No => PollAnswer::No,
             };
-            let asking = Asking { machine: Machine::of(&machine), peer };
+            let asking = RequestingMachine { machine: MachineName::of(&machine), peer };
             let request = Request { device, asking, asked, answer, interval: POLL_INTERVAL, polled: None };
             state.by_device_code.insert(device, code);
             state.by_user_code.insert(code, request, peer, asked);
@@ -73,7 +73,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::device::{Codes, DEVICE_AGE_MAX, Polled};
+    use crate::device::{DEVICE_AGE_MAX, DeviceCodes, Polled};
     use gateway_types::UserName;
 
     const WALL: i64 = 1_800_000_000;
@@ -104,9 +104,9 @@ mod tests {
         devices
     }
 
-    fn asked(now: Instant) -> (Devices, Codes) {
+    fn asked(now: Instant) -> (Devices, DeviceCodes) {
         let devices = Devices::default();
-        let asking = Asking { machine: Machine::of("laptop"), peer: [192, 0, 2, 1].into() };
+        let asking = RequestingMachine { machine: MachineName::of("laptop"), peer: [192, 0, 2, 1].into() };
         let codes = devices.ask(asking, now).unwrap();
         (devices, codes)
     }

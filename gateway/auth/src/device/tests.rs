@@ -5,8 +5,8 @@ use crate::fair::network;
 
 const MOMENT: Duration = Duration::from_millis(1);
 
-fn asking(peer: [u8; 4]) -> Asking {
-    Asking { machine: Machine::of("laptop"), peer: peer.into() }
+fn asking(peer: [u8; 4]) -> RequestingMachine {
+    RequestingMachine { machine: MachineName::of("laptop"), peer: peer.into() }
 }
 
 fn ann() -> UserName {
@@ -15,7 +15,7 @@ fn ann() -> UserName {
 
 struct Fixture {
     devices: Devices,
-    codes: Codes,
+    codes: DeviceCodes,
     now: Instant,
 }
 
@@ -104,7 +104,7 @@ fn flood_of_one_organisation_keeps_nobody_else_from_signing_in() {
     for number in 0..=u128::try_from(DEVICES_MAX).unwrap() {
         let peer =
             std::net::Ipv6Addr::from((0x2001_0db8_0001_u128 << 80) | ((number / 10) << 64) | (number % 10)).into();
-        it.devices.ask(Asking { machine: Machine::of("x"), peer }, it.now).unwrap();
+        it.devices.ask(RequestingMachine { machine: MachineName::of("x"), peer }, it.now).unwrap();
     }
     let another = it.devices.ask(asking([203, 0, 113, 1]), it.now).unwrap();
     assert!(it.devices.asking(another.user, it.now).is_some());
@@ -134,10 +134,10 @@ fn user_code_reads_as_people_type_it() {
 
 #[test]
 fn machine_is_cut_to_harmless_characters() {
-    assert_eq!(Machine::of("ann@laptop.local (Linux)").to_string(), "ann@laptop.local (Linux)");
-    assert_eq!(Machine::of("<b>\u{202e}\n\u{1b}[2Jx</b>").to_string(), "b2Jx/b");
-    assert_eq!(Machine::of(&"x".repeat(1000)).to_string().len(), MACHINE_CHARS_MAX);
-    assert_eq!(Machine::of("\u{0}ä").to_string(), "unnamed machine");
+    assert_eq!(MachineName::of("ann@laptop.local (Linux)").to_string(), "ann@laptop.local (Linux)");
+    assert_eq!(MachineName::of("<b>\u{202e}\n\u{1b}[2Jx</b>").to_string(), "b2Jx/b");
+    assert_eq!(MachineName::of(&"x".repeat(1000)).to_string().len(), MACHINE_CHARS_MAX);
+    assert_eq!(MachineName::of("\u{0}ä").to_string(), "unnamed machine");
 }
 
 proptest! {

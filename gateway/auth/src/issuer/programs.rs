@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::DISCOVERY_PATH;
-use crate::jwt::{Algorithm, Claims, Expect, KeySet, Moment, Refused, TokenUse};
+use crate::jwt::{Algorithm, Claims, Expect, KeySet, Moment, TokenRefused, TokenUse};
 use gateway_net::fetch::{Credentials, Fetch};
 use gateway_types::Endpoint;
 
@@ -40,7 +40,7 @@ impl Programs {
     /// # Cancel safety
     ///
     /// Safe.
-    pub async fn verify(&self, token: &str, now: Moment) -> Result<Claims, Refused> {
+    pub async fn verify(&self, token: &str, now: Moment) -> Result<Claims, TokenRefused> {
         let expect = Expect {
             issuer: self.issuer.as_str(),
             audience: &self.audience,

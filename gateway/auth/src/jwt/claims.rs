@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Expect, LEEWAY_SECONDS, Refused, TokenUse};
+use super::{Expect, LEEWAY_SECONDS, TokenRefused, TokenUse};
 use gateway_types::UnixSeconds;
 
 /// The claims of a token whose signature was checked.
@@ -42,7 +42,7 @@ impl Claims {
     /// # Errors
     ///
     /// [`Refused::Claim`] for one that has another type than it must have. `null` is a wrong type, and not an absence.
-    pub(super) fn read(mut from: Map<String, Value>) -> Result<Self, Refused> {
+    pub(super) fn read(mut from: Map<String, Value>) -> Result<Self, TokenRefused> {
         let claims = Self {
             issuer: text(&mut from, "iss")?,
             subject: text(&mut from, "sub")?,
@@ -67,10 +67,10 @@ impl Claims {
     ///
     /// [`Refused::Subject`] if it is about another subject (`OpenID` Connect Core 1.0, section 5.3.2), [`Refused::Claim`] for
     /// a claim that has another type than it must have.
-    pub fn complete(self, more: Map<String, Value>) -> Result<Self, Refused> {
+    pub fn complete(self, more: Map<String, Value>) -> Result<Self, TokenRefused> {
         let more = Self::read(more)?;
         if more.subject.is_none() || more.subject != self.subject {
-            return Err(Refused::Subject);
+            return Err(TokenRefused::Subject);
         }
         // `email_verified` applies to the address beside it only.
         let (email, email_verified) = match self.email {
@@ -93,22 +93,22 @@ impl Claims {
     }
 
     /// Checks all claims whose rules do not depend on the token's purpose.
-    pub(super) fn check(&self, expect: &Expect<'_>, now: UnixSeconds) -> Result<(), Refused> {
-        if self.issuer.as_deref().ok_or(Refused::Missing("iss"))? != expect.issuer {
-            return Err(Refused::Issuer);
+    pub(super) fn check(&self, expect: &Expect<'_>, now: UnixSeconds) -> Result<(), TokenRefused> {
+        if self.issuer.as_deref().ok_or(TokenRefused::Missing("iss"))? != expect.issuer {
+            return Err(TokenRefused::Issuer);
         }
         if self.audience.is_empty() {
-            return Err(Refused::Missing("aud"));
+            return Err(TokenRefused::Missing("aud"));
         }
         if !self.audience.iter().any(|audience| audience == expect.audience) {
-            return Err(Refused::Audience);
+            return Err(TokenRefused::Audience);
         }
         self.check_presence(expect)?;
         self.check_times(now)
     }
 
-    fn check_presence(&self, expect: &Expect<'_>) -> Result<(), Refused> {
-        let required = |there: bool, name| if there { Ok(()) } else { Err(Refused::Missing(name)) };
+    fn check_presence(&self, expect: &Expect<'_>) -> Result<(), TokenRefused> {
+        let required = |there: bool, name| if there { Ok(()) } else { Err(TokenRefused::Missing(name)) };
         match expect.token_use {
             TokenUse::IdToken => {
                 required(self.expires_at.is_some(), "exp")?;
@@ -116,8 +116,8 @@ impl Claims {
                 required(self.subject.is_some(), "sub")?;
                 let is_ours = |party: &String| party == expect.audience;
                 match &self.authorized_party {
-                    Some(party) if !is_ours(party) => Err(Refused::AuthorizedParty),
-                    None if self.audience.len() > 1 => Err(Refused::AuthorizedParty),
+                    Some(party) if !is_ours(party) => Err(TokenRefused::AuthorizedParty),
+                    None if self.audience.len() > 1 => Err(TokenRefused::AuthorizedParty),
                     Some(_) | None => Ok(()),
                 }
             }
@@ -129,37 +129,37 @@ impl Claims {
         }
     }
 
-    fn check_times(&self, now: UnixSeconds) -> Result<(), Refused> {
+    fn check_times(&self, now: UnixSeconds) -> Result<(), TokenRefused> {
         let past = |time: UnixSeconds| time.get().saturating_add(LEEWAY_SECONDS) <= now.get();
         let future = |time: UnixSeconds| time.get().saturating_sub(LEEWAY_SECONDS) > now.get();
         if self.expires_at.is_some_and(past) {
-            return Err(Refused::Expired);
+            return Err(TokenRefused::Expired);
         }
         if self.not_before.is_some_and(future) || self.issued_at.is_some_and(future) {
-            return Err(Refused::NotYet);
+            return Err(TokenRefused::NotYet);
         }
         Ok(())
     }
 }
 
-fn text(from: &mut Map<String, Value>, name: &'static str) -> Result<Option<String>, Refused> {
+fn text(from: &mut Map<String, Value>, name: &'static str) -> Result<Option<String>, TokenRefused> {
     match from.remove(name) {
         None => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
-        Some(_) => Err(Refused::Claim(name)),
+        Some(_) => Err(TokenRefused::Claim(name)),
     }
 }
 
-fn truth(from: &mut Map<String, Value>, name: &'static str) -> Result<Option<bool>, Refused> {
+fn truth(from: &mut Map<String, Value>, name: &'static str) -> Result<Option<bool>, TokenRefused> {
     match from.remove(name) {
         None => Ok(None),
         Some(Value::Bool(truth)) => Ok(Some(truth)),
-        Some(_) => Err(Refused::Claim(name)),
+        Some(_) => Err(TokenRefused::Claim(name)),
     }
 }
 
 /// Reads a `NumericDate` (RFC 7519, section 2), which may have a fraction; it is cut off.
-fn time(from: &mut Map<String, Value>, name: &'static str) -> Result<Option<UnixSeconds>, Refused> {
+fn time(from: &mut Map<String, Value>, name: &'static str) -> Result<Option<UnixSeconds>, TokenRefused> {
     /// Whole numbers up to here are exact in floating point, and far beyond any year that matters.
     const SECONDS_MAX: f64 = 9_007_199_254_740_991.0;
     let Some(value) = from.remove(name) else { return Ok(None) };
@@ -167,13 +167,13 @@ fn time(from: &mut Map<String, Value>, name: &'static str) -> Result<Option<Unix
         (Some(seconds), _) => seconds,
         #[expect(clippy::cast_possible_truncation, reason = "the fraction is to go, and the bound was checked")]
         (None, Some(seconds)) if seconds.abs() <= SECONDS_MAX => seconds.floor() as i64,
-        (None, _) => return Err(Refused::Claim(name)),
+        (None, _) => return Err(TokenRefused::Claim(name)),
     };
     Ok(Some(UnixSeconds::new(seconds)))
 }
 
-fn audience(from: &mut Map<String, Value>) -> Result<Vec<String>, Refused> {
-    let wrong = || Refused::Claim("aud");
+fn audience(from: &mut Map<String, Value>) -> Result<Vec<String>, TokenRefused> {
+    let wrong = || TokenRefused::Claim("aud");
     match from.remove("aud") {
         None => Ok(Vec::new()),
         Some(Value::String(one)) => Ok(vec![one]),

@@ -27,11 +27,11 @@ pub enum BadKeys {
 
 /// An issuer's keys that can check signatures.
 #[derive(Clone, Debug)]
-pub struct Keys(Vec<Key>);
+pub struct IssuerKeys(Vec<PublicKey>);
 
 /// One public key.
 #[derive(Clone)]
-pub(super) struct Key {
+pub(super) struct PublicKey {
     id: Option<String>,
     key_type: String,
     curve: Option<String>,
@@ -40,13 +40,13 @@ pub(super) struct Key {
     key: DecodingKey,
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for PublicKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Key").field("id", &self.id).field("key_type", &self.key_type).finish_non_exhaustive()
     }
 }
 
-impl Keys {
+impl IssuerKeys {
     /// Reads a key set. Skips keys of unknown kinds or not for signatures, as RFC 7517, section 5 asks: an issuer may
     /// have keys for other purposes.
     ///
@@ -58,7 +58,7 @@ impl Keys {
         if listed.len() > KEYS_MAX {
             return Err(BadKeys::TooMany);
         }
-        let keys: Vec<Key> = listed.iter().filter_map(Key::parse).collect();
+        let keys: Vec<PublicKey> = listed.iter().filter_map(PublicKey::parse).collect();
         if keys.is_empty() { Err(BadKeys::NoneUsable) } else { Ok(Self(keys)) }
     }
 
@@ -81,7 +81,7 @@ impl Keys {
 
 /// A key and the algorithm that it is used with.
 pub(super) struct KeyFor<'k> {
-    key: &'k Key,
+    key: &'k PublicKey,
     algorithm: Algorithm,
 }
 
@@ -94,7 +94,7 @@ impl KeyFor<'_> {
     }
 }
 
-impl Key {
+impl PublicKey {
     fn parse(value: &Value) -> Option<Self> {
         let text = |name: &str| value.get(name).and_then(Value::as_str);
         if text("use").is_some_and(|purpose| purpose != "sig") {

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-use super::{Claims, Expect, Keys, Refused, verify};
+use super::{Claims, Expect, IssuerKeys, TokenRefused, verify};
 use gateway_types::UnixSeconds;
 
 /// The least time between two requests for keys while there are some. Any client can show a token with a made-up key
@@ -48,21 +48,21 @@ pub struct Moment {
 /// any keys). Keys that were read are replaced by newer ones only.
 pub struct KeySet {
     load: Load,
-    shared: Arc<Shared>,
+    shared: Arc<KeySetShared>,
     /// Owns the request under way: it runs to its end even if no caller waits for it any more. Otherwise a client that
     /// hangs up each time could keep new keys from ever being read.
     tasks: Mutex<JoinSet<()>>,
 }
 
-struct Shared {
-    state: Mutex<State>,
+struct KeySetShared {
+    state: Mutex<KeySetState>,
     /// Counts the requests that have ended.
     ended: watch::Sender<u64>,
 }
 
 #[derive(Default)]
-struct State {
-    keys: Option<Arc<Keys>>,
+struct KeySetState {
+    keys: Option<Arc<IssuerKeys>>,
     read: Option<Instant>,
     begun: Option<Instant>,
     is_under_way: bool,
@@ -83,7 +83,7 @@ impl KeySet {
         L: Fn() -> F + Send + Sync + 'static,
         F: Future<Output = Result<Value, String>> + Send + 'static,
     {
-        let shared = Shared { state: Mutex::default(), ended: watch::Sender::new(0) };
+        let shared = KeySetShared { state: Mutex::default(), ended: watch::Sender::new(0) };
         Self { load: Box::new(move || Box::pin(load())), shared: Arc::new(shared), tasks: Mutex::default() }
     }
 
@@ -98,19 +98,19 @@ impl KeySet {
     /// # Cancel safety
     ///
     /// Safe.
-    pub async fn verify(&self, token: &str, expect: &Expect<'_>, now: Moment) -> Result<Claims, Refused> {
+    pub async fn verify(&self, token: &str, expect: &Expect<'_>, now: Moment) -> Result<Claims, TokenRefused> {
         let (held, before) = (self.current(now), self.readings());
         let first = held.as_ref().map(|keys| verify(token, expect, keys, now.wall));
         match first {
-            Some(Err(Refused::UnknownKey)) | None => {}
+            Some(Err(TokenRefused::UnknownKey)) | None => {}
             Some(answer) => return answer,
         }
         // A token that no key could make good is not worth a request.
-        super::Parts::of(token, expect.algorithms)?;
+        super::TokenParts::of(token, expect.algorithms)?;
         self.refresh(now).await;
-        let keys = self.current(now).ok_or(Refused::KeysUnavailable)?;
+        let keys = self.current(now).ok_or(TokenRefused::KeysUnavailable)?;
         match verify(token, expect, &keys, now.wall) {
-            Err(Refused::UnknownKey) if self.readings() == before => Err(Refused::UnknownKeySoFar),
+            Err(TokenRefused::UnknownKey) if self.readings() == before => Err(TokenRefused::UnknownKeySoFar),
             answer => answer,
         }
     }
@@ -134,7 +134,7 @@ impl KeySet {
     }
 
     /// Returns the keys, and begins to fetch them anew if they are old.
-    fn current(&self, now: Moment) -> Option<Arc<Keys>> {
+    fn current(&self, now: Moment) -> Option<Arc<IssuerKeys>> {
         let (keys, is_old) = {
             let state = self.shared.state.lock();
             let is_old = state.read.is_some_and(|read| now.clock.saturating_duration_since(read) >= KEYS_AGE_MAX);
@@ -174,13 +174,13 @@ impl KeySet {
 
 /// A request under way. Dropping it marks the request as ended, also if its task panics.
 struct UnderWay {
-    shared: Arc<Shared>,
+    shared: Arc<KeySetShared>,
     read: Instant,
 }
 
 impl UnderWay {
     fn end(self, found: Result<Value, String>) {
-        let parsed = found.and_then(|document| Keys::parse(&document).map_err(|bad| bad.to_string()));
+        let parsed = found.and_then(|document| IssuerKeys::parse(&document).map_err(|bad| bad.to_string()));
         match parsed {
             Ok(keys) => {
                 let mut state = self.shared.state.lock();

@@ -52,8 +52,8 @@ impl Signer {
 
 static SIGNER: LazyLock<Signer> = LazyLock::new(|| Signer::new("one"));
 
-fn keys() -> Keys {
-    Keys::parse(&json!({"keys": [SIGNER.jwk()]})).unwrap()
+fn keys() -> IssuerKeys {
+    IssuerKeys::parse(&json!({"keys": [SIGNER.jwk()]})).unwrap()
 }
 
 fn expect() -> Expect<'static> {
@@ -77,7 +77,7 @@ fn without(name: &str) -> Value {
 }
 
 #[track_caller]
-fn check(claims: &Value, expected: Result<(), Refused>) {
+fn check(claims: &Value, expected: Result<(), TokenRefused>) {
     let found = verify(&SIGNER.sign(claims), &expect(), &keys(), NOW).map(|_| ());
     assert_eq!(found, expected, "{claims}");
 }
@@ -99,9 +99,9 @@ fn what_the_issuer_says_elsewhere_adds_and_never_replaces() {
     assert_eq!(Value::Object(both.rest), json!({"a": 1, "b": 3}));
     assert_eq!((both.email.as_deref(), both.email_verified), (Some("x@y"), Some(true)));
     for other in [json!({"sub": "u-2"}), json!({}), json!({"sub": "U-1"})] {
-        assert_eq!(complete(other), Err(Refused::Subject));
+        assert_eq!(complete(other), Err(TokenRefused::Subject));
     }
-    assert_eq!(complete(json!({"sub": "u-1", "email_verified": "true"})), Err(Refused::Claim("email_verified")));
+    assert_eq!(complete(json!({"sub": "u-1", "email_verified": "true"})), Err(TokenRefused::Claim("email_verified")));
     let own = Claims { email: Some("own@y".to_owned()), email_verified: None, ..token() };
     let more = json!({"sub": "u-1", "email": "other@y", "email_verified": true});
     let kept = own.complete(object_of(&more)).unwrap();
@@ -114,20 +114,20 @@ fn object_of(value: &Value) -> Map<String, Value> {
 
 #[test]
 fn issuer_audience_and_party_are_compared_exactly() {
-    check(&with("iss", json!("https://id.example.com/")), Err(Refused::Issuer));
-    check(&with("iss", json!("https://evil.example")), Err(Refused::Issuer));
-    check(&without("iss"), Err(Refused::Missing("iss")));
-    check(&with("aud", json!("other")), Err(Refused::Audience));
-    check(&with("aud", json!([])), Err(Refused::Missing("aud")));
-    check(&without("aud"), Err(Refused::Missing("aud")));
+    check(&with("iss", json!("https://id.example.com/")), Err(TokenRefused::Issuer));
+    check(&with("iss", json!("https://evil.example")), Err(TokenRefused::Issuer));
+    check(&without("iss"), Err(TokenRefused::Missing("iss")));
+    check(&with("aud", json!("other")), Err(TokenRefused::Audience));
+    check(&with("aud", json!([])), Err(TokenRefused::Missing("aud")));
+    check(&without("aud"), Err(TokenRefused::Missing("aud")));
     check(&with("aud", json!([CLIENT])), Ok(()));
-    check(&with("aud", json!([CLIENT, "other"])), Err(Refused::AuthorizedParty));
+    check(&with("aud", json!([CLIENT, "other"])), Err(TokenRefused::AuthorizedParty));
     let mut several = with("aud", json!(["other", CLIENT]));
     several["azp"] = json!(CLIENT);
     check(&several, Ok(()));
     several["azp"] = json!("other");
-    check(&several, Err(Refused::AuthorizedParty));
-    check(&with("azp", json!("other")), Err(Refused::AuthorizedParty));
+    check(&several, Err(TokenRefused::AuthorizedParty));
+    check(&with("azp", json!("other")), Err(TokenRefused::AuthorizedParty));
     check(&with("azp", json!(CLIENT)), Ok(()));
 }
 
@@ -135,16 +135,16 @@ fn issuer_audience_and_party_are_compared_exactly() {
 fn times_count_with_a_minute_of_leeway_and_no_more() {
     let now = NOW.get();
     check(&with("exp", json!(now - 59)), Ok(()));
-    check(&with("exp", json!(now - 60)), Err(Refused::Expired));
+    check(&with("exp", json!(now - 60)), Err(TokenRefused::Expired));
     check(&with("nbf", json!(now + 60)), Ok(()));
-    check(&with("nbf", json!(now + 61)), Err(Refused::NotYet));
-    check(&with("iat", json!(now + 61)), Err(Refused::NotYet));
+    check(&with("nbf", json!(now + 61)), Err(TokenRefused::NotYet));
+    check(&with("iat", json!(now + 61)), Err(TokenRefused::NotYet));
     check(&with("exp", json!(now as f64 + 1.5)), Ok(()));
-    check(&with("exp", json!(i64::MIN)), Err(Refused::Expired));
+    check(&with("exp", json!(i64::MIN)), Err(TokenRefused::Expired));
     check(&with("exp", json!(i64::MAX)), Ok(()));
-    check(&without("exp"), Err(Refused::Missing("exp")));
-    check(&without("iat"), Err(Refused::Missing("iat")));
-    check(&without("sub"), Err(Refused::Missing("sub")));
+    check(&without("exp"), Err(TokenRefused::Missing("exp")));
+    check(&without("iat"), Err(TokenRefused::Missing("iat")));
+    check(&without("sub"), Err(TokenRefused::Missing("sub")));
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn claims_must_have_exactly_their_types() {
         ("email_verified", json!("false")),
         ("email_verified", json!(1)),
     ] {
-        let refused = Refused::Claim(
+        let refused = TokenRefused::Claim(
             ["iss", "sub", "aud", "exp", "iat", "nbf", "azp", "nonce", "email", "email_verified"]
                 .into_iter()
                 .find(|known| *known == name)
@@ -180,26 +180,26 @@ fn claims_must_have_exactly_their_types() {
 #[test]
 fn algorithm_is_ours_to_choose_and_never_the_tokens() {
     let keys = keys();
-    let check = |token: &str, expected: Refused| {
+    let check = |token: &str, expected: TokenRefused| {
         assert_eq!(verify(token, &expect(), &keys, NOW), Err(expected), "{token}");
     };
     let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
     for named in ["none", "None", "NONE", "nOnE", "", "HS256", "RS1", "eddsa"] {
         let unsigned = format!("{}.{}.", part(&json!({"alg": named})), part(&good()));
-        check(&unsigned, Refused::Algorithm);
-        check(&SIGNER.sign_with(&json!({"alg": named, "kid": "one"}), &good()), Refused::Algorithm);
+        check(&unsigned, TokenRefused::Algorithm);
+        check(&SIGNER.sign_with(&json!({"alg": named, "kid": "one"}), &good()), TokenRefused::Algorithm);
     }
     // The oldest trick: the public key, which everybody has, as the secret of a HMAC.
     let jwk = SIGNER.jwk();
     let secret = EncodingKey::from_secret(&URL_SAFE_NO_PAD.decode(jwk["x"].as_str().unwrap()).unwrap());
     let mut header = Header::new(jsonwebtoken::Algorithm::HS256);
     header.kid = Some("one".to_owned());
-    check(&jsonwebtoken::encode(&header, &good(), &secret).unwrap(), Refused::Algorithm);
+    check(&jsonwebtoken::encode(&header, &good(), &secret).unwrap(), TokenRefused::Algorithm);
     // Another algorithm that counts, on a key of another kind.
-    check(&SIGNER.sign_with(&json!({"alg": "RS256", "kid": "one"}), &good()), Refused::UnknownKey);
-    check(&SIGNER.sign_with(&json!({"alg": "EdDSA", "kid": "one", "crit": ["b64"]}), &good()), Refused::Critical);
+    check(&SIGNER.sign_with(&json!({"alg": "RS256", "kid": "one"}), &good()), TokenRefused::UnknownKey);
+    check(&SIGNER.sign_with(&json!({"alg": "EdDSA", "kid": "one", "crit": ["b64"]}), &good()), TokenRefused::Critical);
     let narrow = Expect { algorithms: &[Algorithm::Rs256], ..expect() };
-    assert_eq!(verify(&SIGNER.sign(&good()), &narrow, &keys, NOW), Err(Refused::Algorithm));
+    assert_eq!(verify(&SIGNER.sign(&good()), &narrow, &keys, NOW), Err(TokenRefused::Algorithm));
 }
 
 #[test]
@@ -209,16 +209,16 @@ fn signature_and_every_part_that_is_signed_count() {
     let other = Signer::new("one").sign(&good());
     let changed = URL_SAFE_NO_PAD.encode(with("sub", json!("root")).to_string());
     for (forged, expected) in [
-        (format!("{header}.{claims}."), Refused::Signature),
-        (format!("{header}.{changed}.{signature}"), Refused::Signature),
-        (other, Refused::Signature),
-        (format!("{header}.{claims}.!!!"), Refused::Signature),
-        (format!("{header}.{claims}"), Refused::Malformed),
-        (format!("{token}.x"), Refused::Malformed),
-        (format!("{header}=.{claims}.{signature}"), Refused::Malformed),
-        (String::new(), Refused::Malformed),
-        ("..".to_owned(), Refused::Malformed),
-        ("x".repeat(TOKEN_BYTES_MAX + 1), Refused::TooLong),
+        (format!("{header}.{claims}."), TokenRefused::Signature),
+        (format!("{header}.{changed}.{signature}"), TokenRefused::Signature),
+        (other, TokenRefused::Signature),
+        (format!("{header}.{claims}.!!!"), TokenRefused::Signature),
+        (format!("{header}.{claims}"), TokenRefused::Malformed),
+        (format!("{token}.x"), TokenRefused::Malformed),
+        (format!("{header}=.{claims}.{signature}"), TokenRefused::Malformed),
+        (String::new(), TokenRefused::Malformed),
+        ("..".to_owned(), TokenRefused::Malformed),
+        ("x".repeat(TOKEN_BYTES_MAX + 1), TokenRefused::TooLong),
     ] {
         assert_eq!(verify(&forged, &expect(), &keys(), NOW), Err(expected), "{forged}");
     }
@@ -227,16 +227,16 @@ fn signature_and_every_part_that_is_signed_count() {
 #[test]
 fn key_is_found_by_its_id_or_when_it_is_the_only_one() {
     let (one, two) = (Signer::new("one"), Signer::new("two"));
-    let both = Keys::parse(&json!({"keys": [one.jwk(), two.jwk()]})).unwrap();
+    let both = IssuerKeys::parse(&json!({"keys": [one.jwk(), two.jwk()]})).unwrap();
     assert!(verify(&two.sign(&good()), &expect(), &both, NOW).is_ok());
     let nameless = two.sign_with(&json!({"alg": "EdDSA"}), &good());
-    assert_eq!(verify(&nameless, &expect(), &both, NOW), Err(Refused::UnknownKey));
-    let alone = Keys::parse(&json!({"keys": [two.jwk()]})).unwrap();
+    assert_eq!(verify(&nameless, &expect(), &both, NOW), Err(TokenRefused::UnknownKey));
+    let alone = IssuerKeys::parse(&json!({"keys": [two.jwk()]})).unwrap();
     assert!(verify(&nameless, &expect(), &alone, NOW).is_ok());
-    assert_eq!(verify(&one.sign(&good()), &expect(), &alone, NOW), Err(Refused::UnknownKey));
+    assert_eq!(verify(&one.sign(&good()), &expect(), &alone, NOW), Err(TokenRefused::UnknownKey));
     assert_eq!(
         verify(&two.sign_with(&json!({"alg": "EdDSA", "kid": 2}), &good()), &expect(), &alone, NOW),
-        Err(Refused::Malformed)
+        Err(TokenRefused::Malformed)
     );
 }
 
@@ -248,13 +248,13 @@ fn keys_for_other_purposes_and_shared_secrets_are_passed_over() {
     signs_only["key_ops"] = json!(["sign"]);
     let unusable =
         [encrypts, signs_only, json!({"kty": "oct", "k": "c2VjcmV0"}), json!({"kty": "RSA"}), json!(1), json!({})];
-    assert_eq!(Keys::parse(&json!({"keys": unusable})).unwrap_err(), BadKeys::NoneUsable);
+    assert_eq!(IssuerKeys::parse(&json!({"keys": unusable})).unwrap_err(), BadKeys::NoneUsable);
     let mut among = unusable.to_vec();
     among.push(SIGNER.jwk());
-    assert!(Keys::parse(&json!({"keys": among})).is_ok());
-    assert_eq!(Keys::parse(&json!({"keys": {}})).unwrap_err(), BadKeys::Shape);
-    assert_eq!(Keys::parse(&json!([])).unwrap_err(), BadKeys::Shape);
-    assert_eq!(Keys::parse(&json!({"keys": vec![json!(1); KEYS_MAX + 1]})).unwrap_err(), BadKeys::TooMany);
+    assert!(IssuerKeys::parse(&json!({"keys": among})).is_ok());
+    assert_eq!(IssuerKeys::parse(&json!({"keys": {}})).unwrap_err(), BadKeys::Shape);
+    assert_eq!(IssuerKeys::parse(&json!([])).unwrap_err(), BadKeys::Shape);
+    assert_eq!(IssuerKeys::parse(&json!({"keys": vec![json!(1); KEYS_MAX + 1]})).unwrap_err(), BadKeys::TooMany);
 }
 
 #[test]
@@ -267,10 +267,11 @@ fn token_of_an_elliptic_curve_key_is_good_on_its_own_curve_only() {
     header.kid = Some("ec".to_owned());
     let token = jsonwebtoken::encode(&header, &good(), &key).unwrap();
     let jwk = |curve: &str| json!({"kty": "EC", "crv": curve, "kid": "ec", "x": URL_SAFE_NO_PAD.encode(x), "y": URL_SAFE_NO_PAD.encode(y)});
-    let verify_on =
-        |curve: &str| verify(&token, &expect(), &Keys::parse(&json!({"keys": [jwk(curve)]})).unwrap(), NOW).map(|_| ());
+    let verify_on = |curve: &str| {
+        verify(&token, &expect(), &IssuerKeys::parse(&json!({"keys": [jwk(curve)]})).unwrap(), NOW).map(|_| ())
+    };
     assert_eq!(verify_on("P-256"), Ok(()));
-    assert_eq!(verify_on("P-384"), Err(Refused::UnknownKey));
+    assert_eq!(verify_on("P-384"), Err(TokenRefused::UnknownKey));
 }
 
 #[test]
@@ -279,9 +280,9 @@ fn logout_and_program_tokens_need_other_claims() {
     let as_use =
         |claims: &Value, token_use| verify(&token(claims), &Expect { token_use, ..expect() }, &keys(), NOW).map(|_| ());
     assert_eq!(as_use(&without("exp"), TokenUse::LogoutToken), Ok(()));
-    assert_eq!(as_use(&without("iat"), TokenUse::LogoutToken), Err(Refused::Missing("iat")));
+    assert_eq!(as_use(&without("iat"), TokenUse::LogoutToken), Err(TokenRefused::Missing("iat")));
     assert_eq!(as_use(&without("iat"), TokenUse::Program), Ok(()));
-    assert_eq!(as_use(&without("exp"), TokenUse::Program), Err(Refused::Missing("exp")));
+    assert_eq!(as_use(&without("exp"), TokenUse::Program), Err(TokenRefused::Missing("exp")));
     assert_eq!(as_use(&with("aud", json!([CLIENT, "other"])), TokenUse::Program), Ok(()));
 }
 

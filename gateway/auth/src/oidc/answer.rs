@@ -14,24 +14,24 @@ const ERROR_CHARS_MAX: usize = 40;
 
 /// The parameters of the redirect (RFC 6749, section 4.1.2; RFC 9207, section 2).
 #[derive(Debug)]
-pub struct Answer {
+pub struct RedirectParameters {
     /// `state`: the sign-in that it answers.
     pub state: Opaque,
     /// `iss`: the answering issuer, if stated.
     pub issuer: Option<String>,
     /// `code`, or `error`.
-    pub outcome: Outcome,
+    pub outcome: RedirectOutcome,
 }
 
 /// Outcome of the provider's answer.
-pub enum Outcome {
+pub enum RedirectOutcome {
     /// `code`: to be exchanged. A secret, once.
     Code(String),
     /// `error`, cut to what can be logged.
     Denied(String),
 }
 
-impl std::fmt::Debug for Outcome {
+impl std::fmt::Debug for RedirectOutcome {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Code(_) => formatter.write_str("Code(..)"),
@@ -50,7 +50,7 @@ pub struct BadAnswer;
 #[error("the answer is of another provider")]
 pub struct OtherProvider;
 
-impl Answer {
+impl RedirectParameters {
     /// Reads the query. A parameter that occurs twice makes it malformed, as RFC 6749, section 3.1 asks.
     ///
     /// # Errors
@@ -72,8 +72,8 @@ impl Answer {
         }
         let state = state.and_then(|text| Opaque::parse(&text)).ok_or(BadAnswer)?;
         let outcome = match (code, error) {
-            (Some(code), None) if (1..=CODE_BYTES_MAX).contains(&code.len()) => Outcome::Code(code),
-            (None, Some(error)) => Outcome::Denied(loggable(&error)),
+            (Some(code), None) if (1..=CODE_BYTES_MAX).contains(&code.len()) => RedirectOutcome::Code(code),
+            (None, Some(error)) => RedirectOutcome::Denied(loggable(&error)),
             (Some(_) | None, _) => return Err(BadAnswer),
         };
         Ok(Self { state, issuer, outcome })
@@ -114,12 +114,13 @@ mod tests {
     #[test]
     fn answer_has_one_state_and_either_a_code_or_an_error() {
         let state = state();
-        let read = Answer::parse(&format!("code=a%2Bb&state={state}&session_state=x")).unwrap();
+        let read = RedirectParameters::parse(&format!("code=a%2Bb&state={state}&session_state=x")).unwrap();
         assert_eq!(read.state.reveal(), state);
-        assert!(matches!(&read.outcome, Outcome::Code(code) if code == "a+b"));
+        assert!(matches!(&read.outcome, RedirectOutcome::Code(code) if code == "a+b"));
         assert!(!format!("{read:?}").contains("a+b"));
-        let read = Answer::parse(&format!("error=access_denied&error_description=%3Cb%3E&state={state}")).unwrap();
-        assert!(matches!(&read.outcome, Outcome::Denied(error) if error == "access_denied"));
+        let read =
+            RedirectParameters::parse(&format!("error=access_denied&error_description=%3Cb%3E&state={state}")).unwrap();
+        assert!(matches!(&read.outcome, RedirectOutcome::Denied(error) if error == "access_denied"));
         let long = "x".repeat(CODE_BYTES_MAX + 1);
         for query in [
             String::new(),
@@ -133,7 +134,7 @@ mod tests {
             format!("state={state}&state={state}&code=a"),
             format!("state={state}&code=a&iss=x&iss=y"),
         ] {
-            assert!(Answer::parse(&query).is_err(), "{query}");
+            assert!(RedirectParameters::parse(&query).is_err(), "{query}");
         }
     }
 
@@ -148,7 +149,7 @@ mod tests {
             Metadata::parse(&document, &issuer).unwrap()
         };
         let check = |more: &str, announced| {
-            let answer = Answer::parse(&format!("code=a&state={}{more}", state())).unwrap();
+            let answer = RedirectParameters::parse(&format!("code=a&state={}{more}", state())).unwrap();
             answer.check_issuer(&metadata(announced), &issuer)
         };
         assert_eq!(check("&iss=https://id.example", true), Ok(()));

@@ -5,7 +5,7 @@ use thiserror::Error;
 use super::answer::OtherProvider;
 use super::identity::NotAdmitted;
 use super::logout::BadNotice;
-use crate::jwt::Refused;
+use crate::jwt::TokenRefused;
 
 /// Reason of a failed sign-in. For the log; the user sees one of a few pages.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -41,7 +41,7 @@ pub enum SignInError {
     UserInfo(String),
     /// The ID token is invalid.
     #[error("the ID token is refused: {0}")]
-    Token(#[from] Refused),
+    Token(#[from] TokenRefused),
     /// The ID token answers another sign-in.
     #[error("the ID token's nonce is of another sign-in")]
     Nonce,
@@ -80,7 +80,7 @@ impl SignInError {
 pub enum NoticeRefused {
     /// The token is invalid.
     #[error(transparent)]
-    Token(#[from] Refused),
+    Token(#[from] TokenRefused),
     /// The token is no such message.
     #[error(transparent)]
     Notice(#[from] BadNotice),

@@ -31,7 +31,7 @@ pub struct Rules {
 
 /// Identity of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct ProviderIdentity {
     /// The provider's own name for the user, never given to another one.
     pub subject: String,
     /// Desired user name; used at the first sign-in.
@@ -84,7 +84,7 @@ pub fn is_complete(claims: &Claims, rules: &Rules) -> bool {
 /// # Errors
 ///
 /// [`NotAdmitted`].
-pub fn identity(claims: &Claims, rules: &Rules) -> Result<Identity, NotAdmitted> {
+pub fn identity(claims: &Claims, rules: &Rules) -> Result<ProviderIdentity, NotAdmitted> {
     let subject = claims.subject.clone().unwrap_or_default();
     if !(1..=SUBJECT_BYTES_MAX).contains(&subject.len()) {
         return Err(NotAdmitted::Subject);
@@ -97,7 +97,7 @@ pub fn identity(claims: &Claims, rules: &Rules) -> Result<Identity, NotAdmitted>
     if rules.username_claim == "email" && claims.email_verified != Some(true) {
         return Err(NotAdmitted::UnverifiedEmail);
     }
-    Ok(Identity { subject, wanted: user_name(name)?, groups })
+    Ok(ProviderIdentity { subject, wanted: user_name(name)?, groups })
 }
 
 /// Returns the name in the claims, for the log, valid as a user name or not: cut, and with plain printable characters

@@ -102,21 +102,21 @@ impl Notice {
 /// Recently ended sessions of the provider: used notices, and sessions that a sign-in under way may still be about to
 /// open here.
 #[derive(Debug)]
-pub struct EndedAtProvider(Mutex<Ended>);
+pub struct EndedAtProvider(Mutex<EndedSession>);
 
 #[derive(Debug)]
-struct Ended {
-    notices: Expiring<Name, ()>,
-    sessions: Expiring<Name, ()>,
-    subjects: Expiring<Name, UnixSeconds>,
+struct EndedSession {
+    notices: Expiring<DigestedName, ()>,
+    sessions: Expiring<DigestedName, ()>,
+    subjects: Expiring<DigestedName, UnixSeconds>,
 }
 
 /// The SHA-256 of a text of the provider's, so that its length does not matter.
-type Name = [u8; 32];
+type DigestedName = [u8; 32];
 
 impl Default for EndedAtProvider {
     fn default() -> Self {
-        Self(Mutex::new(Ended {
+        Self(Mutex::new(EndedSession {
             notices: Expiring::new(REMEMBERED, REMEMBERED_MAX),
             sessions: Expiring::new(REMEMBERED, REMEMBERED_MAX),
             subjects: Expiring::new(REMEMBERED, REMEMBERED_MAX),
@@ -157,7 +157,7 @@ impl EndedAtProvider {
     }
 }
 
-fn name(text: &str) -> Name {
+fn name(text: &str) -> DigestedName {
     let mut name = [0; 32];
     name.iter_mut().zip(digest(&SHA256, text.as_bytes()).as_ref()).for_each(|(slot, byte)| *slot = *byte);
     name

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use serde::Deserialize;
 use tokio::sync::Semaphore;
 
-use super::answer::{Answer, Outcome, loggable};
+use super::answer::{RedirectOutcome, RedirectParameters, loggable};
 use super::failure::{NoticeRefused, SignInError};
-use super::identity::{Identity, Rules, claimed_name, identity, is_complete};
+use super::identity::{ProviderIdentity, Rules, claimed_name, identity, is_complete};
 use super::logout::Notice;
 use super::metadata::Metadata;
 use super::pending::Pending;
 use super::request::{TokenAuth, form_encoded, token_form};
-use super::{Client, ProviderSession};
+use super::{ClientRegistration, ProviderSession};
 use crate::issuer::Issuer;
-use crate::jwt::{Claims, Moment, Refused, TokenUse};
+use crate::jwt::{Claims, Moment, TokenRefused, TokenUse};
 use gateway_net::fetch::{Credentials, Fetch, FetchError};
 use gateway_types::Secret;
 use gateway_types::{Endpoint, UnixSeconds};
@@ -27,7 +27,7 @@ pub const EXCHANGES_MAX: usize = 64;
 pub struct Provider {
     issuer: Issuer,
     fetch: Fetch,
-    client: Client,
+    client: ClientRegistration,
     secret: Option<Secret>,
     rules: Rules,
     exchanges: Semaphore,
@@ -37,7 +37,7 @@ pub struct Provider {
 #[derive(Debug)]
 pub struct Authenticated {
     /// The user's identity.
-    pub identity: Identity,
+    pub identity: ProviderIdentity,
     /// The provider's session.
     pub session: ProviderSession,
     /// Time of issue of the ID token.
@@ -60,7 +60,13 @@ struct TokenError {
 impl Provider {
     /// Creates a provider; sends no request yet.
     #[must_use]
-    pub fn new(fetch: Fetch, issuer: Endpoint, client: Client, secret: Option<Secret>, rules: Rules) -> Self {
+    pub fn new(
+        fetch: Fetch,
+        issuer: Endpoint,
+        client: ClientRegistration,
+        secret: Option<Secret>,
+        rules: Rules,
+    ) -> Self {
         let issuer = Issuer::new(fetch.clone(), issuer);
         Self { issuer, fetch, client, secret, rules, exchanges: Semaphore::new(EXCHANGES_MAX) }
     }
@@ -95,22 +101,22 @@ impl Provider {
     /// Dropped before it returns, the code is spent and no user is signed in.
     pub async fn authenticate(
         &self,
-        answer: &Answer,
+        answer: &RedirectParameters,
         pending: &Pending,
         now: Moment,
     ) -> Result<Authenticated, SignInError> {
         let metadata = self.metadata(now).await?;
         answer.check_issuer(&metadata, self.issuer())?;
         let code = match &answer.outcome {
-            Outcome::Code(code) => code,
-            Outcome::Denied(error) => return Err(SignInError::Denied(error.clone())),
+            RedirectOutcome::Code(code) => code,
+            RedirectOutcome::Denied(error) => return Err(SignInError::Denied(error.clone())),
         };
         let Tokens { id_token, access_token } = self.exchange(&metadata, code, pending).await?;
         let claims = self.issuer.verify(&id_token, &self.client.id, TokenUse::IdToken, now).await?;
         if claims.nonce.as_deref() != Some(pending.nonce.reveal().as_str()) {
             return Err(SignInError::Nonce);
         }
-        let issued_at = claims.issued_at.ok_or(Refused::Missing("iat"))?;
+        let issued_at = claims.issued_at.ok_or(TokenRefused::Missing("iat"))?;
         let session = claims.session.clone();
         let claims = self.completed(claims, &metadata, access_token.map(Secret::new)).await?;
         let identity = identity(&claims, &self.rules)

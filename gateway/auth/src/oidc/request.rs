@@ -6,7 +6,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::metadata::Metadata;
 use super::pending::Pending;
-use super::{Client, ProviderSession};
+use super::{ClientRegistration, ProviderSession};
 use gateway_types::Endpoint;
 use gateway_types::opaque::Opaque;
 
@@ -37,7 +37,12 @@ impl TokenAuth {
 
 /// Returns the address that asks the provider to sign a user in (Core 1.0, section 3.1.2.1).
 #[must_use]
-pub fn sign_in_address(authorization: &Endpoint, client: &Client, state: &Opaque, pending: &Pending) -> String {
+pub fn sign_in_address(
+    authorization: &Endpoint,
+    client: &ClientRegistration,
+    state: &Opaque,
+    pending: &Pending,
+) -> String {
     let mut url = authorization.url().clone();
     url.query_pairs_mut()
         .append_pair("response_type", "code")
@@ -54,7 +59,7 @@ pub fn sign_in_address(authorization: &Endpoint, client: &Client, state: &Opaque
 /// Returns the form that exchanges a code (RFC 6749, section 4.1.3). `secret` is there for [`TokenAuth::Post`] only.
 #[must_use]
 pub fn token_form<'a>(
-    client: &'a Client,
+    client: &'a ClientRegistration,
     code: &'a str,
     verifier: &'a str,
     auth: TokenAuth,
@@ -77,7 +82,7 @@ pub fn token_form<'a>(
 
 /// Returns the address that asks the provider to end its own session too (RP-Initiated Logout 1.0, section 2).
 #[must_use]
-pub fn sign_out_address(end_session: &Endpoint, client: &Client, session: &ProviderSession) -> String {
+pub fn sign_out_address(end_session: &Endpoint, client: &ClientRegistration, session: &ProviderSession) -> String {
     let mut url = end_session.url().clone();
     {
         let mut query = url.query_pairs_mut();
@@ -110,8 +115,8 @@ mod tests {
     use super::*;
     use crate::sign_in::path::ReturnPath;
 
-    fn client() -> Client {
-        Client {
+    fn client() -> ClientRegistration {
+        ClientRegistration {
             id: "gateway & co".to_owned(),
             scopes: "openid profile".to_owned(),
             redirect_uri: "https://gw.example/.gateway/oidc/callback".to_owned(),

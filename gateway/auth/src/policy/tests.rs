@@ -7,8 +7,13 @@ use gateway_types::GroupName;
 
 const NOW: UnixSeconds = UnixSeconds::new(1_800_000_000);
 
-const SOURCES: [Source; 5] =
-    [Source::SameOrigin, Source::SameWorkspace, Source::UserInitiated, Source::Foreign, Source::Unstated];
+const SOURCES: [RequestSource; 5] = [
+    RequestSource::SameOrigin,
+    RequestSource::SameWorkspace,
+    RequestSource::UserInitiated,
+    RequestSource::Foreign,
+    RequestSource::Unstated,
+];
 const PURPOSES: [Purpose; 3] = [Purpose::PageVisit, Purpose::Read, Purpose::Change];
 
 fn user(name: &str) -> UserName {
@@ -82,8 +87,11 @@ fn cookie_counts_only_where_no_foreign_page_can_be_behind_the_request() {
         .filter(|shape| !shape.cookie_counts())
         .map(|shape| (shape.source, shape.purpose))
         .collect();
-    let refused =
-        [(Source::Foreign, Purpose::Read), (Source::Foreign, Purpose::Change), (Source::Unstated, Purpose::Change)];
+    let refused = [
+        (RequestSource::Foreign, Purpose::Read),
+        (RequestSource::Foreign, Purpose::Change),
+        (RequestSource::Unstated, Purpose::Change),
+    ];
     assert_eq!(yes, refused);
 }
 
@@ -94,7 +102,7 @@ fn cookie_counts_for_a_change_at_the_terminal_only_from_its_own_page() {
         for purpose in PURPOSES {
             let shape = RequestShape { purpose, source };
             assert_eq!(shape.cookie_counts_at(app), shape.cookie_counts());
-            let expected = shape.cookie_counts() && (purpose != Purpose::Change || source == Source::SameOrigin);
+            let expected = shape.cookie_counts() && (purpose != Purpose::Change || source == RequestSource::SameOrigin);
             assert_eq!(shape.cookie_counts_at(terminal), expected, "{shape:?}");
             let record = Some((user("ann"), None, Vec::new()));
             let answer = ask(Some(&by("ann", Via::Browser)), &record, terminal, shape);
@@ -106,7 +114,7 @@ fn cookie_counts_for_a_change_at_the_terminal_only_from_its_own_page() {
 #[test]
 fn terminal_is_open_to_nobody_who_is_not_named() {
     let terminal = Port::new(60_002).unwrap();
-    let shape = RequestShape { purpose: Purpose::Read, source: Source::SameOrigin };
+    let shape = RequestShape { purpose: Purpose::Read, source: RequestSource::SameOrigin };
     let share = |audience: &str| Share { port: terminal, audience: audience.parse().unwrap(), expires_at: None };
     let bob = by("bob", Via::ApiToken);
     let all = Some((user("ann"), None, vec![share("public"), share("signed-in")]));
@@ -119,7 +127,7 @@ fn terminal_is_open_to_nobody_who_is_not_named() {
 #[test]
 fn owner_reaches_the_exposed_port_and_no_other() {
     let principal = by("ann", Via::ApiToken);
-    let shape = RequestShape { purpose: Purpose::Change, source: Source::Unstated };
+    let shape = RequestShape { purpose: Purpose::Change, source: RequestSource::Unstated };
     let (open, shut) = (Port::new(8080).unwrap(), Port::new(22).unwrap());
     let record = Some((user("ann"), Some(vec![open]), Vec::new()));
     let Decision::Allow(grant) = ask(Some(&principal), &record, open, shape) else { panic!("not allowed") };
@@ -152,7 +160,7 @@ fn cookie_of_the_owner_is_as_good_as_none_where_it_does_not_count() {
 fn share_of_one_port_tells_of_the_workspace_and_opens_no_other() {
     let (shared, other) = (Port::new(80).unwrap(), Port::new(22).unwrap());
     let share = |audience: &str| Share { port: shared, audience: audience.parse().unwrap(), expires_at: None };
-    let shape = RequestShape { purpose: Purpose::Read, source: Source::Unstated };
+    let shape = RequestShape { purpose: Purpose::Read, source: RequestSource::Unstated };
     let bob = by("bob", Via::ApiToken);
     let with_bob = Some((user("ann"), None, vec![share("user:bob")]));
     let Decision::Allow(grant) = ask(Some(&bob), &with_bob, shared, shape) else { panic!("not allowed") };
@@ -228,11 +236,11 @@ proptest! {
         let exposure = Exposure { owner: &owner, ports: None, shares: &shares };
         let seen = sees(&principal, &exposure, NOW);
         let never_shared = Port::new(9).unwrap();
-        let shape = RequestShape { purpose: Purpose::Read, source: Source::Unstated };
+        let shape = RequestShape { purpose: Purpose::Read, source: RequestSource::Unstated };
         let record = Some((owner.clone(), None, shares.clone()));
         let answer = ask(Some(&principal), &record, never_shared, shape);
         prop_assert_eq!(seen.is_some(), answer != Decision::NotFound);
-        prop_assert_eq!(seen == Some(Seen::Owner), owner == principal.user);
+        prop_assert_eq!(seen == Some(Visibility::Owner), owner == principal.user);
         for share in shared_with(&principal, &shares, NOW) {
             let answer = ask(Some(&principal), &record, share.port, shape);
             prop_assert!(matches!(answer, Decision::Allow(_)), "{share:?} {answer:?}");

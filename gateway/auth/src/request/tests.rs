@@ -100,17 +100,17 @@ async fn session_proves_its_user_at_its_own_host_only() {
     let identities = Identities::new(sessions);
     let known = Some(Principal { user: ann, via: Via::Browser, groups: Arc::default() });
     for (id, at, expected) in [
-        (&public, At::Public, &known),
-        (&host, At::Workspace(HOST), &known),
-        (&public, At::Workspace(HOST), &None),
-        (&host, At::Public, &None),
-        (&host, At::Workspace("8081-app.zone"), &None),
+        (&public, OfferedAt::Public, &known),
+        (&host, OfferedAt::Workspace(HOST), &known),
+        (&public, OfferedAt::Workspace(HOST), &None),
+        (&host, OfferedAt::Public, &None),
+        (&host, OfferedAt::Workspace("8081-app.zone"), &None),
     ] {
         let offered = Offered::Session(id.digest());
         assert_eq!(&identities.principal(&offered, at, (now, WALL), nobody).await.unwrap(), expected, "{at:?}");
     }
     for offered in [Offered::Nothing, Offered::Refused] {
-        assert_eq!(identities.principal(&offered, At::Public, (now, WALL), nobody).await, Ok(None));
+        assert_eq!(identities.principal(&offered, OfferedAt::Public, (now, WALL), nobody).await, Ok(None));
     }
 }
 
@@ -120,7 +120,7 @@ async fn token_is_asked_for_once_until_it_is_forgotten() {
     let identities = Identities::new(Arc::new(BrowserSessions::new(now, Lifetimes::default())));
     let hash = token(TokenKind::User).hash();
     let bob: UserName = "bob".parse().unwrap();
-    let at = At::Workspace(HOST);
+    let at = OfferedAt::Workspace(HOST);
     let offered = Offered::Token(hash);
     let found = |asked| {
         assert_eq!(asked, hash);

@@ -14,7 +14,7 @@ fn workspace_of(host: &str) -> Option<WorkspaceName> {
     name.parse().ok()
 }
 
-fn shape_with(method: &Method, lines: &[(&str, &str)], offered: &Offered) -> (Purpose, Source) {
+fn shape_with(method: &Method, lines: &[(&str, &str)], offered: &Offered) -> (Purpose, RequestSource) {
     let site = Site::new(&"https://gw.example".parse().unwrap()).unwrap();
     let workspace = "app".parse().unwrap();
     let here =
@@ -24,7 +24,7 @@ fn shape_with(method: &Method, lines: &[(&str, &str)], offered: &Offered) -> (Pu
 }
 
 #[track_caller]
-fn check(method: Method, lines: &[(&str, &str)], purpose: Purpose, source: Source) {
+fn check(method: Method, lines: &[(&str, &str)], purpose: Purpose, source: RequestSource) {
     assert_eq!(shape_with(&method, lines, &Offered::Nothing), (purpose, source), "{method} {lines:?}");
 }
 
@@ -36,46 +36,51 @@ const SIBLING: (&str, &str) = ("sec-fetch-site", "same-site");
 #[test]
 fn page_visit_is_a_top_level_navigation_with_get() {
     let typed = ("sec-fetch-site", "none");
-    check(Method::GET, &[NAVIGATE, DOCUMENT, typed], Purpose::PageVisit, Source::UserInitiated);
-    check(Method::GET, &[NAVIGATE, DOCUMENT, CROSS], Purpose::PageVisit, Source::Foreign);
-    check(Method::GET, &[("accept", "text/html,*/*;q=0.8")], Purpose::PageVisit, Source::Unstated);
-    check(Method::GET, &[("accept", "a/b , TEXT/html;q=1")], Purpose::PageVisit, Source::Unstated);
-    check(Method::HEAD, &[NAVIGATE, DOCUMENT, typed], Purpose::Read, Source::UserInitiated);
-    check(Method::POST, &[NAVIGATE, DOCUMENT, CROSS], Purpose::Change, Source::Foreign);
-    check(Method::GET, &[NAVIGATE, ("sec-fetch-dest", "iframe"), SIBLING], Purpose::Read, Source::Foreign);
-    check(Method::GET, &[("accept", "*/*")], Purpose::Read, Source::Unstated);
-    check(Method::GET, &[("accept", "text/htmlx")], Purpose::Read, Source::Unstated);
+    check(Method::GET, &[NAVIGATE, DOCUMENT, typed], Purpose::PageVisit, RequestSource::UserInitiated);
+    check(Method::GET, &[NAVIGATE, DOCUMENT, CROSS], Purpose::PageVisit, RequestSource::Foreign);
+    check(Method::GET, &[("accept", "text/html,*/*;q=0.8")], Purpose::PageVisit, RequestSource::Unstated);
+    check(Method::GET, &[("accept", "a/b , TEXT/html;q=1")], Purpose::PageVisit, RequestSource::Unstated);
+    check(Method::HEAD, &[NAVIGATE, DOCUMENT, typed], Purpose::Read, RequestSource::UserInitiated);
+    check(Method::POST, &[NAVIGATE, DOCUMENT, CROSS], Purpose::Change, RequestSource::Foreign);
+    check(Method::GET, &[NAVIGATE, ("sec-fetch-dest", "iframe"), SIBLING], Purpose::Read, RequestSource::Foreign);
+    check(Method::GET, &[("accept", "*/*")], Purpose::Read, RequestSource::Unstated);
+    check(Method::GET, &[("accept", "text/htmlx")], Purpose::Read, RequestSource::Unstated);
     let fetch = ("sec-fetch-mode", "cors");
-    check(Method::GET, &[fetch, ("accept", "text/html"), CROSS], Purpose::Read, Source::Foreign);
+    check(Method::GET, &[fetch, ("accept", "text/html"), CROSS], Purpose::Read, RequestSource::Foreign);
     let evil = ("origin", "https://evil.example");
-    check(Method::GET, &[("accept", "text/html"), evil], Purpose::Read, Source::Foreign);
+    check(Method::GET, &[("accept", "text/html"), evil], Purpose::Read, RequestSource::Foreign);
     for prefetch in [("sec-purpose", "prefetch;prerender"), ("purpose", "Prefetch")] {
-        check(Method::GET, &[NAVIGATE, DOCUMENT, typed, prefetch], Purpose::Read, Source::UserInitiated);
+        check(Method::GET, &[NAVIGATE, DOCUMENT, typed, prefetch], Purpose::Read, RequestSource::UserInitiated);
     }
 }
 
 #[test]
 fn upgrade_and_connect_are_changes() {
     let upgrade = ("upgrade", "websocket");
-    check(Method::GET, &[upgrade, ("accept", "text/html")], Purpose::Change, Source::Unstated);
-    check(Method::CONNECT, &[], Purpose::Change, Source::Unstated);
-    check(Method::GET, &[upgrade, ("origin", "https://8080-app.zone")], Purpose::Change, Source::SameOrigin);
-    check(Method::GET, &[upgrade, ("origin", "https://8080-evil.zone")], Purpose::Change, Source::Foreign);
+    check(Method::GET, &[upgrade, ("accept", "text/html")], Purpose::Change, RequestSource::Unstated);
+    check(Method::CONNECT, &[], Purpose::Change, RequestSource::Unstated);
+    check(Method::GET, &[upgrade, ("origin", "https://8080-app.zone")], Purpose::Change, RequestSource::SameOrigin);
+    check(Method::GET, &[upgrade, ("origin", "https://8080-evil.zone")], Purpose::Change, RequestSource::Foreign);
 }
 
 #[test]
 fn source_is_told_by_fetch_metadata_then_origin_then_referrer() {
     let post = Method::POST;
-    check(post.clone(), &[], Purpose::Change, Source::Unstated);
-    check(post.clone(), &[("sec-fetch-site", "same-origin"), ("origin", "null")], Purpose::Change, Source::SameOrigin);
-    check(post.clone(), &[("origin", "https://8080-APP.zone")], Purpose::Change, Source::SameOrigin);
-    check(post.clone(), &[("origin", "https://3000-app.zone")], Purpose::Change, Source::SameWorkspace);
-    check(post.clone(), &[SIBLING, ("origin", "https://3000-app.zone")], Purpose::Change, Source::SameWorkspace);
+    check(post.clone(), &[], Purpose::Change, RequestSource::Unstated);
+    check(
+        post.clone(),
+        &[("sec-fetch-site", "same-origin"), ("origin", "null")],
+        Purpose::Change,
+        RequestSource::SameOrigin,
+    );
+    check(post.clone(), &[("origin", "https://8080-APP.zone")], Purpose::Change, RequestSource::SameOrigin);
+    check(post.clone(), &[("origin", "https://3000-app.zone")], Purpose::Change, RequestSource::SameWorkspace);
+    check(post.clone(), &[SIBLING, ("origin", "https://3000-app.zone")], Purpose::Change, RequestSource::SameWorkspace);
     let referrer = ("referer", "https://3000-app.zone/page?x");
-    check(Method::GET, &[SIBLING, referrer], Purpose::Read, Source::SameWorkspace);
+    check(Method::GET, &[SIBLING, referrer], Purpose::Read, RequestSource::SameWorkspace);
     let other = ("referer", "https://3000-evil.zone/https://3000-app.zone/");
-    check(Method::GET, &[SIBLING, other], Purpose::Read, Source::Foreign);
-    check(Method::GET, &[SIBLING], Purpose::Read, Source::Foreign);
+    check(Method::GET, &[SIBLING, other], Purpose::Read, RequestSource::Foreign);
+    check(Method::GET, &[SIBLING], Purpose::Read, RequestSource::Foreign);
 }
 
 #[test]
@@ -92,14 +97,14 @@ fn source_that_is_odd_counts_as_foreign() {
         "https://x-",
         "\u{ff}",
     ] {
-        check(Method::POST, &[("origin", origin)], Purpose::Change, Source::Foreign);
-        check(Method::POST, &[CROSS, ("origin", origin)], Purpose::Change, Source::Foreign);
+        check(Method::POST, &[("origin", origin)], Purpose::Change, RequestSource::Foreign);
+        check(Method::POST, &[CROSS, ("origin", origin)], Purpose::Change, RequestSource::Foreign);
     }
     let own = ("origin", "https://8080-app.zone");
-    check(Method::POST, &[own, own], Purpose::Change, Source::Foreign);
+    check(Method::POST, &[own, own], Purpose::Change, RequestSource::Foreign);
     let same = ("sec-fetch-site", "same-origin");
-    check(Method::POST, &[same, CROSS], Purpose::Change, Source::Foreign);
-    check(Method::POST, &[("sec-fetch-site", "SAME-ORIGIN")], Purpose::Change, Source::Foreign);
+    check(Method::POST, &[same, CROSS], Purpose::Change, RequestSource::Foreign);
+    check(Method::POST, &[("sec-fetch-site", "SAME-ORIGIN")], Purpose::Change, RequestSource::Foreign);
 }
 
 #[test]
@@ -116,7 +121,7 @@ fn no_page_on_the_public_host_is_a_neighbour() {
     let site = Site::new(&"https://gw.example".parse().unwrap()).unwrap();
     let here = Here { site: &site, authority: "gw.example", workspace: None, workspace_of: &workspace_of };
     let from = |origin| read(&Method::POST, &headers(&[("origin", origin)]), &Offered::Nothing, here).source;
-    assert_eq!(from("https://8080-app.zone"), Source::Foreign);
-    assert_eq!(from("https://elsewhere.example"), Source::Foreign);
-    assert_eq!(from("https://gw.example"), Source::SameOrigin);
+    assert_eq!(from("https://8080-app.zone"), RequestSource::Foreign);
+    assert_eq!(from("https://elsewhere.example"), RequestSource::Foreign);
+    assert_eq!(from("https://gw.example"), RequestSource::SameOrigin);
 }

@@ -30,11 +30,11 @@ const TABS_MAX: u8 = 64;
 /// The nonces, by their hashes.
 #[derive(Debug)]
 pub(super) struct BegunSignIns {
-    nonces: Mutex<FairMap<Digest, Begun>>,
+    nonces: Mutex<FairMap<Digest, PendingVisits>>,
 }
 
 #[derive(Debug)]
-struct Begun {
+struct PendingVisits {
     host: Box<str>,
     /// Sign-ins that were begun and not vouched for.
     open: u8,
@@ -52,7 +52,7 @@ impl BegunSignIns {
     pub(super) fn again(&self, pre: &Digest, host: &str, peer: IpAddr, now: Instant) -> bool {
         let mut nonces = self.nonces.lock();
         let Some(begun) = nonces.get(pre, now).filter(|begun| *begun.host == *host) else { return false };
-        let begun = Begun { host: begun.host.clone(), open: begun.open.saturating_add(1).min(TABS_MAX) };
+        let begun = PendingVisits { host: begun.host.clone(), open: begun.open.saturating_add(1).min(TABS_MAX) };
         nonces.insert(*pre, begun, peer, now);
         true
     }
@@ -64,7 +64,7 @@ impl BegunSignIns {
         if nonces.count_of(peer) >= BEGUN_PER_ADDRESS_MAX {
             nonces.drop_oldest_of(peer);
         }
-        nonces.insert(*pre, Begun { host: host.into(), open: 1 }, peer, now);
+        nonces.insert(*pre, PendingVisits { host: host.into(), open: 1 }, peer, now);
     }
 
     /// Returns whether a sign-in with this nonce is under way at a host.

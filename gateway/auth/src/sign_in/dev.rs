@@ -22,22 +22,22 @@ pub const FRESH_LINK_INTERVAL: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct DevSignIn {
     user: UserName,
-    state: Mutex<State>,
+    state: Mutex<DevSignInState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    good: Option<Code>,
+struct DevSignInState {
+    good: Option<OneTimeCode>,
     printed_for_visitor: Option<Instant>,
 }
 
 #[derive(Debug)]
-struct Code {
+struct OneTimeCode {
     digest: Digest,
     issued: Instant,
 }
 
-impl Code {
+impl OneTimeCode {
     fn is_good(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.issued) < LINK_AGE_MAX
     }
@@ -52,7 +52,7 @@ impl DevSignIn {
 
     /// Makes `code` the valid one, for the operator; an earlier one becomes invalid.
     pub fn issue(&self, code: &Opaque, now: Instant) {
-        self.state.lock().good = Some(Code { digest: code.digest(), issued: now });
+        self.state.lock().good = Some(OneTimeCode { digest: code.digest(), issued: now });
     }
 
     /// Redeems a code: returns the user if it was the valid one. A wrong code does not use up the valid one.
@@ -76,7 +76,7 @@ impl DevSignIn {
             return false;
         }
         state.printed_for_visitor = Some(now);
-        state.good = Some(Code { digest: fresh.digest(), issued: now });
+        state.good = Some(OneTimeCode { digest: fresh.digest(), issued: now });
         true
     }
 }

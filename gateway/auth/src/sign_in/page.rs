@@ -41,7 +41,7 @@ static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
 
 /// A page of its own, shown instead of going on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Page {
+pub(super) enum SignInPage {
     /// A sign-in link that is used, expired or wrong; the page does not say which.
     LinkNotGood,
     /// The public host needs a session and there is none.
@@ -71,9 +71,9 @@ pub(super) enum Page {
 }
 
 /// Status, `gateway-error` code, title and text.
-type Parts = (StatusCode, Option<&'static str>, &'static str, &'static str);
+type PageParts = (StatusCode, Option<&'static str>, &'static str, &'static str);
 
-const PROVIDER_UNAVAILABLE: Parts = (
+const PROVIDER_UNAVAILABLE: PageParts = (
     StatusCode::SERVICE_UNAVAILABLE,
     Some("provider_unavailable"),
     "The identity provider cannot be reached",
@@ -81,7 +81,7 @@ const PROVIDER_UNAVAILABLE: Parts = (
      why.",
 );
 
-const PROVIDER_DENIED: Parts = (
+const PROVIDER_DENIED: PageParts = (
     StatusCode::UNAUTHORIZED,
     Some("sign_in_required"),
     "The identity provider did not sign you in",
@@ -89,7 +89,7 @@ const PROVIDER_DENIED: Parts = (
      begin anew.",
 );
 
-const PROVIDER_FAILED: Parts = (
+const PROVIDER_FAILED: PageParts = (
     StatusCode::UNAUTHORIZED,
     Some("sign_in_failed"),
     "This sign-in could not be verified",
@@ -97,7 +97,7 @@ const PROVIDER_FAILED: Parts = (
      not help, the gateway's log tells its operator why.",
 );
 
-const NOT_PENDING: Parts = (
+const NOT_PENDING: PageParts = (
     StatusCode::UNAUTHORIZED,
     Some("sign_in_required"),
     "This sign-in could not be finished",
@@ -105,16 +105,16 @@ const NOT_PENDING: Parts = (
      that you want to go to again.",
 );
 
-impl From<NoRandomness> for Page {
+impl From<NoRandomness> for SignInPage {
     fn from(_: NoRandomness) -> Self {
         tracing::error!("the system gave no random bytes; nobody can sign in");
         Self::Unable
     }
 }
 
-impl Page {
+impl SignInPage {
     /// Returns status, `gateway-error` code, title and text.
-    fn parts(self) -> Parts {
+    fn parts(self) -> PageParts {
         match self {
             Self::LinkNotGood => (
                 StatusCode::UNAUTHORIZED,
@@ -294,10 +294,10 @@ pub(super) fn redirect(
     status: StatusCode,
     location: &str,
     cookie: Option<HeaderValue>,
-) -> Result<Response<Bytes>, Page> {
+) -> Result<Response<Bytes>, SignInPage> {
     let mut response = plain(status, Bytes::new());
     let headers = response.headers_mut();
-    headers.insert(LOCATION, HeaderValue::try_from(location).map_err(|_| Page::BadRequest)?);
+    headers.insert(LOCATION, HeaderValue::try_from(location).map_err(|_| SignInPage::BadRequest)?);
     if let Some(cookie) = cookie {
         headers.insert(SET_COOKIE, cookie);
     }
@@ -326,28 +326,28 @@ mod tests {
 
     use super::*;
 
-    const ALL: [Page; 21] = [
-        Page::StillSignedIn,
-        Page::LinkNotGood,
-        Page::SignInNeeded,
-        Page::TransferFailed,
-        Page::SignedOut,
-        Page::NotAVisit,
-        Page::BadRequest,
-        Page::Unable,
-        Page::ProviderUnavailable,
-        Page::ProviderDenied,
-        Page::ProviderFailed,
-        Page::NotPending,
-        Page::NotAdmitted(NotAdmitted::Subject),
-        Page::NotAdmitted(NotAdmitted::NoName),
-        Page::NotAdmitted(NotAdmitted::UnusableName),
-        Page::NotAdmitted(NotAdmitted::UnverifiedEmail),
-        Page::NotAdmitted(NotAdmitted::GroupsType),
-        Page::NotAdmitted(NotAdmitted::TooManyGroups),
-        Page::NotAdmitted(NotAdmitted::NotMember),
-        Page::NotAdmitted(NotAdmitted::NameTaken),
-        Page::NotAdmitted(NotAdmitted::Disabled),
+    const ALL: [SignInPage; 21] = [
+        SignInPage::StillSignedIn,
+        SignInPage::LinkNotGood,
+        SignInPage::SignInNeeded,
+        SignInPage::TransferFailed,
+        SignInPage::SignedOut,
+        SignInPage::NotAVisit,
+        SignInPage::BadRequest,
+        SignInPage::Unable,
+        SignInPage::ProviderUnavailable,
+        SignInPage::ProviderDenied,
+        SignInPage::ProviderFailed,
+        SignInPage::NotPending,
+        SignInPage::NotAdmitted(NotAdmitted::Subject),
+        SignInPage::NotAdmitted(NotAdmitted::NoName),
+        SignInPage::NotAdmitted(NotAdmitted::UnusableName),
+        SignInPage::NotAdmitted(NotAdmitted::UnverifiedEmail),
+        SignInPage::NotAdmitted(NotAdmitted::GroupsType),
+        SignInPage::NotAdmitted(NotAdmitted::TooManyGroups),
+        SignInPage::NotAdmitted(NotAdmitted::NotMember),
+        SignInPage::NotAdmitted(NotAdmitted::NameTaken),
+        SignInPage::NotAdmitted(NotAdmitted::Disabled),
     ];
 
     #[test]

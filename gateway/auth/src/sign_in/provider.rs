@@ -7,18 +7,18 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use tokio::time::Instant;
 
-use super::page::{Page, go_on, redirect};
-use super::{SIGN_IN_PATH, SignIn, Visit, Way, require_visit};
+use super::page::{SignInPage, go_on, redirect};
+use super::{PageVisit, SIGN_IN_PATH, SignIn, SignInMethod, require_visit};
 use crate::browser::{SignedIn, session_name};
-use crate::cookie::{self, Found};
-use crate::oidc::answer::{Answer, BadAnswer};
+use crate::cookie::{self, CookieLookup};
+use crate::oidc::answer::{BadAnswer, RedirectParameters};
 use crate::oidc::failure::SignInError;
 use crate::oidc::identity::NotAdmitted;
 use crate::oidc::logout::{BadNotice, EndedAtProvider, Notice};
 use crate::oidc::metadata::Metadata;
 use crate::oidc::pending::{Destination, NotPending, Pending, PendingSignIns};
 use crate::oidc::request::{sign_in_address, sign_out_address};
-use crate::oidc::{Client, ProviderSession};
+use crate::oidc::{ClientRegistration, ProviderSession};
 use crate::shape;
 use crate::sign_in::event::SignInEvent;
 use gateway_types::UnixSeconds;
@@ -29,7 +29,7 @@ const PRE_SECONDS: u64 = 10 * 60;
 
 /// Next step of a visit to a sign-in page.
 #[derive(Debug)]
-pub enum Step {
+pub enum SignInStep {
     /// Nothing: this is the answer.
     Answer(Response<Bytes>),
     /// The provider's description, then [`SignIn::to_provider`].
@@ -44,7 +44,7 @@ pub enum Step {
 #[derive(Debug)]
 pub struct Returned {
     /// The answer that it brought.
-    pub answer: Answer,
+    pub answer: RedirectParameters,
     /// The sign-in that this ends.
     pub pending: Pending,
 }
@@ -52,13 +52,13 @@ pub struct Returned {
 /// State of sign-ins with a provider.
 #[derive(Debug)]
 pub(super) struct AtProvider {
-    client: Client,
+    client: ClientRegistration,
     pending: PendingSignIns,
     ended: EndedAtProvider,
 }
 
 impl AtProvider {
-    pub(super) fn new(client: Client) -> Self {
+    pub(super) fn new(client: ClientRegistration) -> Self {
         Self { client, pending: PendingSignIns::default(), ended: EndedAtProvider::default() }
     }
 }
@@ -67,11 +67,11 @@ impl SignIn {
     /// Sends a page visit to the public host off to sign in at the identity provider; `None` in dev mode, which needs a
     /// link.
     #[must_use]
-    pub fn begin_public(&self, visit: Visit<'_>) -> Option<Response<Bytes>> {
+    pub fn begin_public(&self, visit: PageVisit<'_>) -> Option<Response<Bytes>> {
         let is_visit = shape::is_page_visit(visit.method, visit.headers);
         match &self.way {
-            Way::Provider(_) if is_visit => {}
-            Way::Provider(_) | Way::Dev { .. } => return None,
+            SignInMethod::Provider(_) if is_visit => {}
+            SignInMethod::Provider(_) | SignInMethod::Dev { .. } => return None,
         }
         let wanted = visit.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
         let query = form_urlencoded::Serializer::new(String::new()).append_pair("return", wanted).finish();
@@ -82,7 +82,7 @@ impl SignIn {
     #[must_use]
     pub fn to_provider(
         &self,
-        visit: Visit<'_>,
+        visit: PageVisit<'_>,
         destination: Destination,
         metadata: &Metadata,
         peer: IpAddr,
@@ -94,14 +94,14 @@ impl SignIn {
 
     fn begin_at_provider(
         &self,
-        visit: Visit<'_>,
+        visit: PageVisit<'_>,
         destination: Destination,
         metadata: &Metadata,
         peer: IpAddr,
         now: Instant,
-    ) -> Result<Response<Bytes>, Page> {
+    ) -> Result<Response<Bytes>, SignInPage> {
         let at = self.at_provider()?;
-        let authorization = metadata.authorization.as_ref().ok_or(Page::ProviderUnavailable)?;
+        let authorization = metadata.authorization.as_ref().ok_or(SignInPage::ProviderUnavailable)?;
         let pre = self.pre(visit)?;
         let (state, nonce, verifier) = (Opaque::random()?, Opaque::random()?, Opaque::random()?);
         let pending = Pending { pre: pre.digest(), nonce, verifier, destination };
@@ -112,29 +112,30 @@ impl SignIn {
     }
 
     /// Takes the browser back from the provider. `None` in dev mode, which has no such page.
-    pub(super) fn take_back(&self, visit: Visit<'_>, now: Instant) -> Option<Result<Step, Page>> {
+    pub(super) fn take_back(&self, visit: PageVisit<'_>, now: Instant) -> Option<Result<SignInStep, SignInPage>> {
         match &self.way {
-            Way::Provider(at) => Some(self.returned(at, visit, now)),
-            Way::Dev { .. } => None,
+            SignInMethod::Provider(at) => Some(self.returned(at, visit, now)),
+            SignInMethod::Dev { .. } => None,
         }
     }
 
-    fn returned(&self, at: &AtProvider, visit: Visit<'_>, now: Instant) -> Result<Step, Page> {
+    fn returned(&self, at: &AtProvider, visit: PageVisit<'_>, now: Instant) -> Result<SignInStep, SignInPage> {
         require_visit(visit)?;
-        let answer = Answer::parse(visit.uri.query().unwrap_or_default()).map_err(|BadAnswer| Page::BadRequest)?;
+        let answer = RedirectParameters::parse(visit.uri.query().unwrap_or_default())
+            .map_err(|BadAnswer| SignInPage::BadRequest)?;
         // Without its nonce a browser cannot have begun this; the sign-in stays open for the one that did.
-        let Found::One(pre) = cookie::find(visit.headers, self.site.cookies().pre) else {
+        let CookieLookup::One(pre) = cookie::find(visit.headers, self.site.cookies().pre) else {
             tracing::info!("sign-in failed: the browser that came back did not begin it");
-            return Err(Page::NotPending);
+            return Err(SignInPage::NotPending);
         };
         let pending = at.pending.take(&answer.state, &pre.digest(), now).map_err(|refused| {
             match refused {
                 NotPending::Unknown => tracing::info!("sign-in failed: it is unknown, was finished, or took too long"),
                 NotPending::OtherBrowser => tracing::info!("sign-in failed: it was begun in another browser"),
             }
-            Page::NotPending
+            SignInPage::NotPending
         })?;
-        Ok(Step::FromProvider(Box::new(Returned { answer, pending })))
+        Ok(SignInStep::FromProvider(Box::new(Returned { answer, pending })))
     }
 
     /// Opens a session for a user authenticated by the provider, and sends the browser to its destination. `issued_at`
@@ -142,7 +143,7 @@ impl SignIn {
     #[must_use]
     pub fn admit(
         &self,
-        visit: Visit<'_>,
+        visit: PageVisit<'_>,
         who: SignedIn,
         issued_at: UnixSeconds,
         destination: &Destination,
@@ -154,17 +155,17 @@ impl SignIn {
 
     fn open_session(
         &self,
-        visit: Visit<'_>,
+        visit: PageVisit<'_>,
         who: SignedIn,
         issued_at: UnixSeconds,
         destination: &Destination,
         now: Instant,
-    ) -> Result<Response<Bytes>, Page> {
+    ) -> Result<Response<Bytes>, SignInPage> {
         let at = self.at_provider()?;
         let (names, id) = (self.site.cookies(), Opaque::random()?);
         // The browser's previous session ends: its cookie is about to be replaced, and the user could not sign out of
         // it any more.
-        if let Found::One(old) = cookie::find(visit.headers, names.session) {
+        if let CookieLookup::One(old) = cookie::find(visit.headers, names.session) {
             self.sessions.sign_out(&old.digest());
         }
         let (user, provider) = (who.user.clone(), who.provider.clone());
@@ -174,7 +175,7 @@ impl SignIn {
         if provider.is_some_and(|session| at.ended.includes(&session, issued_at, now)) {
             self.sessions.sign_out(&id.digest());
             tracing::info!(%user, "sign-in failed: the provider ended the session meanwhile");
-            return Err(Page::NotPending);
+            return Err(SignInPage::NotPending);
         }
         tracing::info!(%user, "signed in");
         let cookie = names.set(names.session, &id, None);
@@ -188,16 +189,16 @@ impl SignIn {
     #[must_use]
     pub fn sign_out_at_provider(
         &self,
-        visit: Visit<'_>,
+        visit: PageVisit<'_>,
         session: &ProviderSession,
         metadata: Option<&Metadata>,
     ) -> Response<Bytes> {
         let end_session = metadata.and_then(|metadata| metadata.end_session.as_ref());
         match (&self.way, end_session) {
-            (Way::Provider(at), Some(end_session)) => {
+            (SignInMethod::Provider(at), Some(end_session)) => {
                 self.without_session(go_on(&sign_out_address(end_session, &at.client, session)))
             }
-            (Way::Provider(_) | Way::Dev { .. }, _) => self.signed_out_page(visit),
+            (SignInMethod::Provider(_) | SignInMethod::Dev { .. }, _) => self.signed_out_page(visit),
         }
     }
 
@@ -207,7 +208,7 @@ impl SignIn {
     ///
     /// [`BadNotice::Replayed`] for a message that was used before.
     pub fn end_at_providers_word(&self, notice: &Notice, now: Instant) -> Result<Vec<SignedIn>, BadNotice> {
-        if let Way::Provider(at) = &self.way {
+        if let SignInMethod::Provider(at) = &self.way {
             at.ended.remember(notice, now)?;
         }
         let is_about = |who: &SignedIn| who.provider.as_ref().is_some_and(|session| notice.is_about(session));
@@ -216,17 +217,17 @@ impl SignIn {
 
     /// Returns the page that explains a failed sign-in to the user.
     #[must_use]
-    pub fn failed(&self, visit: Visit<'_>, error: &SignInError) -> Response<Bytes> {
+    pub fn failed(&self, visit: PageVisit<'_>, error: &SignInError) -> Response<Bytes> {
         let page = match error {
             SignInError::Unavailable | SignInError::Lacks(_) | SignInError::Exchange(_) | SignInError::UserInfo(_) => {
-                Page::ProviderUnavailable
+                SignInPage::ProviderUnavailable
             }
-            SignInError::Busy => Page::Unable,
-            SignInError::Denied(_) => Page::ProviderDenied,
+            SignInError::Busy => SignInPage::Unable,
+            SignInError::Denied(_) => SignInPage::ProviderDenied,
             SignInError::OtherProvider(_) | SignInError::Code { .. } | SignInError::Token(_) | SignInError::Nonce => {
-                Page::ProviderFailed
+                SignInPage::ProviderFailed
             }
-            SignInError::NotAdmitted { why, .. } => Page::NotAdmitted(*why),
+            SignInError::NotAdmitted { why, .. } => SignInPage::NotAdmitted(*why),
         };
         let mut response = page.response(visit.headers);
         if let Some(SignInEvent::Failed { user, .. }) = response.extensions_mut().get_mut() {
@@ -237,20 +238,20 @@ impl SignIn {
 
     /// Returns the page for an authenticated user who is not admitted.
     #[must_use]
-    pub fn not_admitted(&self, visit: Visit<'_>, why: NotAdmitted) -> Response<Bytes> {
-        Page::NotAdmitted(why).response(visit.headers)
+    pub fn not_admitted(&self, visit: PageVisit<'_>, why: NotAdmitted) -> Response<Bytes> {
+        SignInPage::NotAdmitted(why).response(visit.headers)
     }
 
     /// Returns the page that says that sign-in is impossible at the moment.
     #[must_use]
-    pub fn unable(&self, visit: Visit<'_>) -> Response<Bytes> {
-        Page::Unable.response(visit.headers)
+    pub fn unable(&self, visit: PageVisit<'_>) -> Response<Bytes> {
+        SignInPage::Unable.response(visit.headers)
     }
 
-    fn at_provider(&self) -> Result<&AtProvider, Page> {
+    fn at_provider(&self) -> Result<&AtProvider, SignInPage> {
         match &self.way {
-            Way::Provider(at) => Ok(at),
-            Way::Dev { .. } => Err(Page::BadRequest),
+            SignInMethod::Provider(at) => Ok(at),
+            SignInMethod::Dev { .. } => Err(SignInPage::BadRequest),
         }
     }
 }

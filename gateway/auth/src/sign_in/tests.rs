@@ -56,7 +56,7 @@ impl Browser {
         if !line.is_empty() {
             request.headers_mut().insert(COOKIE, line.parse().unwrap());
         }
-        let visit = Visit::from(&request);
+        let visit = PageVisit::from(&request);
         let answer = if host == PUBLIC {
             it.pages.answer_public(visit, now).map(answered)
         } else {
@@ -102,10 +102,10 @@ impl Browser {
     }
 }
 
-fn answered(step: Step) -> Response<Bytes> {
+fn answered(step: SignInStep) -> Response<Bytes> {
     match step {
-        Step::Answer(answer) => answer,
-        step @ (Step::ToProvider(_) | Step::FromProvider(_) | Step::SignOutAtProvider(..)) => {
+        SignInStep::Answer(answer) => answer,
+        step @ (SignInStep::ToProvider(_) | SignInStep::FromProvider(_) | SignInStep::SignOutAtProvider(..)) => {
             panic!("there is no provider here: {step:?}")
         }
     }
@@ -288,7 +288,7 @@ fn nonce_that_occurs_twice_is_refused() {
     let nonce = &browser.jar[&(HOST.to_owned(), "gateway_pre".to_owned())];
     let path = callback.strip_prefix("http://8080-app.zone:8080").unwrap();
     let request = get(path, &[("cookie", &format!("gateway_pre={nonce}; gateway_pre={nonce}"))]);
-    let response = it.pages.answer_workspace(Visit::from(&request), HOST, it.now).unwrap();
+    let response = it.pages.answer_workspace(PageVisit::from(&request), HOST, it.now).unwrap();
     assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
 }
 
@@ -338,10 +338,10 @@ fn other_paths_are_left_to_the_caller() {
     let it = fixture();
     for path in ["/", "/.gateway", "/.gateway/", "/.gateway/callback/", "/.gateway/authorize"] {
         let request = get(path, &[]);
-        assert!(it.pages.answer_workspace(Visit::from(&request), HOST, it.now).is_none(), "{path}");
+        assert!(it.pages.answer_workspace(PageVisit::from(&request), HOST, it.now).is_none(), "{path}");
     }
     for path in ["/", "/.gateway/callback", "/.gateway/sign-in/", "/%2egateway/sign-in"] {
         let request = get(path, &[]);
-        assert!(it.pages.answer_public(Visit::from(&request), it.now).is_none(), "{path}");
+        assert!(it.pages.answer_public(PageVisit::from(&request), it.now).is_none(), "{path}");
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use work_queue::{Completion, Requeue, RetryDelays, Runner};
 
-use crate::plan::Heard;
-use crate::visit::{Outcome, Seen, Visit};
+use crate::plan::ObservedRun;
+use crate::visit::{CiVisitOutcome, EndedCiVisit, VisitState};
 use gateway_store::{StoreError, WorkspaceId};
 use gateway_types::{UnixSeconds, WorkspaceName};
 
@@ -21,12 +21,12 @@ const WHOLE: f64 = 1.0;
 
 /// State of a workspace that is kept between two visits.
 #[derive(Debug, Default)]
-struct Known {
+struct KnownWorkspace {
     /// State at the last visit that did not fail.
-    seen: Option<Seen>,
+    seen: Option<VisitState>,
     /// Revision for which a visit was last scheduled.
     listed: Option<i64>,
-    heard: Heard,
+    heard: ObservedRun,
     /// Last logged failure, while visits fail: nothing is logged twice.
     logged: Option<Logged>,
 }
@@ -41,20 +41,20 @@ struct Logged {
 /// A failed visit.
 #[derive(Debug)]
 struct FailedVisit {
-    heard: Heard,
-    seen: Option<Seen>,
+    heard: ObservedRun,
+    seen: Option<VisitState>,
     why: String,
     delays: RetryDelays,
 }
 
 /// Known workspaces, and those that are visited or due.
 #[derive(Debug, Default)]
-pub(super) struct Books {
-    known: HashMap<WorkspaceId, Known>,
-    pub(super) runner: Runner<WorkspaceId, UnixSeconds, Visit>,
+pub(super) struct VisitBooks {
+    known: HashMap<WorkspaceId, KnownWorkspace>,
+    pub(super) runner: Runner<WorkspaceId, UnixSeconds, EndedCiVisit>,
 }
 
-impl Books {
+impl VisitBooks {
     /// Adds a workspace that is to be visited.
     pub(super) fn add(&mut self, id: WorkspaceId, now: UnixSeconds) {
         self.runner.queue.add(id, now);
@@ -85,9 +85,13 @@ impl Books {
     }
 
     /// Starts visits to workspaces that are due, with their observed state.
-    pub(super) fn start<F>(&mut self, now: UnixSeconds, in_flight_max: usize, visit: impl Fn(WorkspaceId, Heard) -> F)
-    where
-        F: Future<Output = Visit> + Send + 'static,
+    pub(super) fn start<F>(
+        &mut self,
+        now: UnixSeconds,
+        in_flight_max: usize,
+        visit: impl Fn(WorkspaceId, ObservedRun) -> F,
+    ) where
+        F: Future<Output = EndedCiVisit> + Send + 'static,
     {
         let known = &mut self.known;
         self.runner.start(now, in_flight_max, |id| visit(id, known.entry(id).or_default().heard.clone()));
@@ -96,25 +100,25 @@ impl Books {
     /// Settles a visit that has ended. Returns the failure to log: each one once, until it changes.
     pub(super) fn settle(
         &mut self,
-        Completion { key: id, result }: Completion<WorkspaceId, Visit>,
+        Completion { key: id, result }: Completion<WorkspaceId, EndedCiVisit>,
         now: UnixSeconds,
     ) -> Option<(WorkspaceId, String)> {
         let queue = &mut self.runner.queue;
         let failed = match result {
-            Ok(Visit { outcome: Outcome::Nothing, .. }) => {
+            Ok(EndedCiVisit { outcome: CiVisitOutcome::Nothing, .. }) => {
                 self.known.remove(&id);
                 queue.remove(&id);
                 queue.finish(id, Requeue::AwaitAdd);
                 return None;
             }
-            Ok(Visit { outcome: Outcome::Done { seen, again }, heard }) => {
+            Ok(EndedCiVisit { outcome: CiVisitOutcome::Done { seen, again }, heard }) => {
                 let known = self.known.entry(id).or_default();
                 (known.heard, known.seen, known.logged) = (heard, Some(seen), None);
                 queue.forget(&id);
                 queue.finish(id, again.map_or(Requeue::AwaitAdd, Requeue::At));
                 return None;
             }
-            Ok(Visit { outcome: Outcome::Failed { seen, error }, heard }) => {
+            Ok(EndedCiVisit { outcome: CiVisitOutcome::Failed { seen, error }, heard }) => {
                 let is_of_one = matches!(error, StoreError::Corrupt { .. } | StoreError::Unsealable { .. });
                 let delays = if is_of_one { OF_ONE } else { OF_STORE };
                 FailedVisit { heard, seen, why: error.to_string(), delays }
@@ -122,7 +126,7 @@ impl Books {
             // A panic of one visit leaves all others running. The observed state of its workspace is queried anew.
             Err(_panic) => {
                 let why = "a look at it ended badly, which is a mistake of the gateway's".to_owned();
-                FailedVisit { heard: Heard::default(), seen: None, why, delays: OF_ONE }
+                FailedVisit { heard: ObservedRun::default(), seen: None, why, delays: OF_ONE }
             }
         };
         queue.retry(id, |failures| now.later(failed.delays.after(failures, WHOLE)));

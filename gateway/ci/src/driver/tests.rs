@@ -125,7 +125,7 @@ async fn run_is_asked_for_when_that_is_written_down_however_long_others_are_aske
         slots.push(system.slot().await);
     }
     let (driver, id) = (world.driver.clone(), world.id);
-    let visit = driver.visit(id, super::super::plan::Heard::default());
+    let visit = driver.visit(id, super::super::plan::ObservedRun::default());
     let free = async {
         // Each of these takes about as long as what is done meanwhile.
         let mut reads = 0;

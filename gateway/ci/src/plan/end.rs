@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::View;
+use super::PlanInput;
 use crate::provider::RunState;
 use gateway_store::{CiRun, CiState};
 use gateway_types::DesiredState;
@@ -32,8 +32,8 @@ pub(super) fn lost(ci: &CiState) -> Option<String> {
 }
 
 /// Returns the outcome of a run.
-pub(super) fn ending(view: &View<'_>, run: &CiRun, state: RunState) -> Ending {
-    let View { life, heard, time, now, .. } = *view;
+pub(super) fn ending(view: &PlanInput<'_>, run: &CiRun, state: RunState) -> Ending {
+    let PlanInput { life, heard, time, now, .. } = *view;
     let failure = heard.failure.as_deref();
     let is_past = |after: Duration| run.started_at.is_some_and(|started_at| started_at.later(after) <= now);
     // Without an agent that ever connected, the end of its time would be no explanation.

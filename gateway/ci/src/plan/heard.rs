@@ -8,7 +8,7 @@ use gateway_types::UnixSeconds;
 
 /// Observed state of one run. Lost with the process, and queried again then.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in super::super) struct Heard {
+pub(in super::super) struct ObservedRun {
     /// Number of the run.
     pub(in super::super) run: u64,
     /// State in the CI system's last report.
@@ -55,7 +55,7 @@ pub(in super::super) struct Trouble {
     pub(in super::super) why: String,
 }
 
-impl Heard {
+impl ObservedRun {
     /// Resets the state if it is about another run than the last one, and notes whether the agent is connected.
     pub(in super::super) fn look(&mut self, ci: &CiState, is_up: bool, now: UnixSeconds) {
         let number = ci.run.as_ref().map_or(0, |run| run.number);

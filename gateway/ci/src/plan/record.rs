@@ -1,6 +1,6 @@
 //! Transitions of a run's stored state, before and after each step.
 
-use super::{Heard, Pace};
+use super::{ObservedRun, RunTimeouts};
 use crate::provider::RunStatus;
 use gateway_store::{CiRun, CiState};
 use gateway_types::UnixSeconds;
@@ -29,7 +29,12 @@ pub(in super::super) fn named(ci: &CiState, pipeline: &str, child: Option<&str>)
 }
 
 /// Records that the run was not made, and never will be.
-pub(in super::super) fn unmade_for_good(ci: &CiState, heard: &Heard, pace: &Pace, now: UnixSeconds) -> CiState {
+pub(in super::super) fn unmade_for_good(
+    ci: &CiState,
+    heard: &ObservedRun,
+    pace: &RunTimeouts,
+    now: UnixSeconds,
+) -> CiState {
     ended(ci, heard.refused.as_deref().map(impossible).as_deref(), pace, now)
 }
 
@@ -66,7 +71,7 @@ pub(in super::super) fn unsaved(ci: &CiState, note: &str, now: UnixSeconds) -> C
 }
 
 /// Records that the run is over, and the earliest time of the next.
-pub(in super::super) fn ended(ci: &CiState, failure: Option<&str>, pace: &Pace, now: UnixSeconds) -> CiState {
+pub(in super::super) fn ended(ci: &CiState, failure: Option<&str>, pace: &RunTimeouts, now: UnixSeconds) -> CiState {
     let was_healthy = ci.run.as_ref().and_then(|run| run.up_at).is_some_and(|up_at| up_at.later(pace.healthy) <= now);
     let mut next = with_run(ci, |run| {
         run.ended_at = Some(now);

@@ -12,7 +12,7 @@ mod life;
 mod saving;
 
 const START: UnixSeconds = UnixSeconds::new(1_000_000);
-const PACE: Pace = Pace::DEFAULT;
+const PACE: RunTimeouts = RunTimeouts::DEFAULT;
 const NO_DEFINITION: &str = "the devfile makes no pipeline any more";
 
 fn seconds(count: u64) -> Duration {
@@ -61,7 +61,7 @@ struct World {
     asks: u32,
     life: Lifecycle,
     ci: CiState,
-    heard: Heard,
+    heard: ObservedRun,
     keys: u64,
     pipes: BTreeMap<String, Pipe>,
     /// Requests for a run that the CI system gets to later.
@@ -96,7 +96,7 @@ impl World {
             asks: 0,
             life: Lifecycle::new(START),
             ci,
-            heard: Heard::default(),
+            heard: ObservedRun::default(),
             keys: 0,
             pipes: BTreeMap::new(),
             late: Vec::new(),
@@ -187,10 +187,10 @@ impl World {
         }
     }
 
-    fn view<R>(&mut self, with: impl FnOnce(&View<'_>) -> R) -> R {
+    fn view<R>(&mut self, with: impl FnOnce(&PlanInput<'_>) -> R) -> R {
         let is_up = self.is_up();
         self.heard.look(&self.ci, is_up, self.now);
-        with(&View {
+        with(&PlanInput {
             life: &self.life,
             ci: &self.ci,
             heard: &self.heard,
@@ -202,7 +202,7 @@ impl World {
     }
 
     fn crash(&mut self) {
-        self.heard = Heard::default();
+        self.heard = ObservedRun::default();
         for pipe in self.pipes.values_mut() {
             pipe.is_connected = false;
         }
@@ -231,7 +231,7 @@ impl World {
             if decision.step != self.view(decide).step {
                 continue;
             }
-            if matches!(decision.step, Step::Wait(_)) {
+            if matches!(decision.step, RunStep::Wait(_)) {
                 return;
             }
             self.take(decision.step, if taken == number { fault } else { Fault::None });
@@ -281,41 +281,41 @@ impl World {
         panic!("it never waits: {:?} {:?}", self.life, self.ci);
     }
 
-    fn take(&mut self, step: Step, fault: Fault) {
+    fn take(&mut self, step: RunStep, fault: Fault) {
         let (now, key) = (self.now, self.ci.run.as_ref().map(|run| run.key.to_string()).unwrap_or_default());
         match step {
-            Step::Begin { anew } => self.begin(anew),
-            Step::Create => self.create(key, fault),
-            Step::Find => self.request(fault, |world| match world.pipes.get(&key).map(|pipe| pipe.id.clone()) {
+            RunStep::Begin { anew } => self.begin(anew),
+            RunStep::Create => self.create(key, fault),
+            RunStep::Find => self.request(fault, |world| match world.pipes.get(&key).map(|pipe| pipe.id.clone()) {
                 Some(id) => world.ci = named(&world.ci, &id, None),
                 None => {
                     assert!(world.late.is_empty(), "it is still to come");
                     world.ci = unmade_for_good(&world.ci, &world.heard, &PACE, world.now);
                 }
             }),
-            Step::Ask => self.request(fault, |world| {
+            RunStep::Ask => self.request(fault, |world| {
                 world.asks += 1;
                 let status = world.status(&key);
                 world.heard.told(&status, now);
                 world.ci = known(&world.ci, &status);
             }),
-            Step::NoteUp => self.ci = up(&self.ci, now),
-            Step::Stop { failure } => {
+            RunStep::NoteUp => self.ci = up(&self.ci, now),
+            RunStep::Stop { failure } => {
                 self.ci = stopping(&self.ci, failure.as_deref(), now);
                 if fault == Fault::Written {
                     return self.crash();
                 }
                 self.close();
             }
-            Step::Close => self.close(),
-            Step::Look => {
+            RunStep::Close => self.close(),
+            RunStep::Look => {
                 self.heard.looked_at = Some(now);
                 self.request(fault, |world| {
                     let is_ending = world.pipes[&key].ends_at.is_some();
                     world.heard.leaving = if is_ending { Leaving::Told } else { Leaving::Stuck };
                 });
             }
-            Step::Cancel => {
+            RunStep::Cancel => {
                 self.check_cancel(&key);
                 self.ci = cancelling(&self.ci, now);
                 if self.heard.leaving == Leaving::Stuck {
@@ -326,7 +326,7 @@ impl World {
                     pipe.cancelled_at = pipe.cancelled_at.or(Some(now.later(seconds(4))));
                 });
             }
-            Step::End(ending) => {
+            RunStep::End(ending) => {
                 let is_over = self.pipes.get(&key).is_none_or(|pipe| pipe.state.is_over());
                 assert!(is_over && self.late.is_empty(), "it ends what runs");
                 self.ci = match ending {
@@ -335,14 +335,14 @@ impl World {
                     Ending::Failed(failure) => ended(&self.ci, Some(&failure), &PACE, now),
                 };
             }
-            Step::Forget => {
+            RunStep::Forget => {
                 assert!(self.live().is_empty());
                 self.request(fault, |world| {
                     world.is_forgotten = true;
                     world.life = world.life.observe(ActualState::Terminated, None, now);
                 });
             }
-            Step::Wait(_) => {}
+            RunStep::Wait(_) => {}
         }
     }
 

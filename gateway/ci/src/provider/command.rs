@@ -22,7 +22,7 @@ use base64::engine::general_purpose::STANDARD;
 use rustix::process::Signal;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 
-use self::folder::{End, Files, Folder, How, Lock, Plan, Record, failed};
+use self::folder::{Files, Folder, How, Lock, RunPlan, RunRecord, SupervisedEnd, failed};
 use self::log::LOG_BYTES_MAX;
 use self::supervise::{STARTED, find_program, own_program};
 pub use self::supervise::{SUBCOMMAND, become_program, supervise};
@@ -86,24 +86,24 @@ pub struct CommandSettings {
 
 /// A program that runs jobs. Clones share its state.
 #[derive(Clone, Debug)]
-pub struct Command {
-    inner: Arc<Inner>,
+pub struct CommandProvider {
+    inner: Arc<ProviderShared>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct ProviderShared {
     settings: CommandSettings,
     supervisor: PathBuf,
     start_time: Duration,
 }
 
 /// Work that is left before a run exists.
-enum Next {
+enum BeginNext {
     Nothing,
     Start(Folder),
 }
 
-impl Command {
+impl CommandProvider {
     /// Sets the provider up; starts nothing.
     ///
     /// # Errors
@@ -116,14 +116,14 @@ impl Command {
         let directory = std::path::absolute(&settings.directory);
         settings.directory = directory.map_err(|error| failed("use", &settings.directory, &error))?;
         let supervisor = settings.supervisor.clone().map_or_else(own_program, Ok)?;
-        Ok(Self { inner: Arc::new(Inner { settings, supervisor, start_time: START_TIME }) })
+        Ok(Self { inner: Arc::new(ProviderShared { settings, supervisor, start_time: START_TIME }) })
     }
 
     /// Changes the time until a supervisor must report that its run began.
     #[must_use]
     pub fn with_start_time(self, start_time: Duration) -> Self {
-        let Inner { settings, supervisor, start_time: _ } = &*self.inner;
-        let inner = Inner { settings: settings.clone(), supervisor: supervisor.clone(), start_time };
+        let ProviderShared { settings, supervisor, start_time: _ } = &*self.inner;
+        let inner = ProviderShared { settings: settings.clone(), supervisor: supervisor.clone(), start_time };
         Self { inner: Arc::new(inner) }
     }
 
@@ -132,8 +132,8 @@ impl Command {
         let (key, cache) = (run.key.clone(), run.cache_key.clone());
         let (definition, secrets) = (run.yaml.to_owned(), secrets(run.token, run.variables));
         match self.blocking(move |inner| inner.prepare(key, &cache, &definition, &secrets)).await? {
-            Next::Nothing => {}
-            Next::Start(folder) => self.inner.start(&folder, run.key).await?,
+            BeginNext::Nothing => {}
+            BeginNext::Start(folder) => self.inner.start(&folder, run.key).await?,
         }
         Ok(reference)
     }
@@ -187,7 +187,7 @@ impl Command {
     /// Runs work that waits for a disk on a thread that may block.
     async fn blocking<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Inner) -> Result<T, ProviderError> + Send + 'static,
+        work: impl FnOnce(&ProviderShared) -> Result<T, ProviderError> + Send + 'static,
     ) -> Result<T, ProviderError> {
         let inner = self.inner.clone();
         let done = tokio::task::spawn_blocking(move || work(&inner)).await;
@@ -201,7 +201,7 @@ impl Command {
     }
 }
 
-impl Inner {
+impl ProviderShared {
     fn folder(&self, workspace: &CacheKey) -> Folder {
         Folder::at(self.settings.directory.join(workspace.as_str()))
     }
@@ -220,7 +220,7 @@ impl Inner {
         workspace: &CacheKey,
         definition: &str,
         secrets: &[(String, String)],
-    ) -> Result<Next, ProviderError> {
+    ) -> Result<BeginNext, ProviderError> {
         let mut program = self.settings.program.clone();
         if let Some(name) = program.first_mut() {
             let found = find_program(name, std::env::var_os("PATH").as_deref())?;
@@ -229,20 +229,20 @@ impl Inner {
         let folder = self.folder(workspace);
         folder.make()?;
         if folder.record()?.is_some_and(|record| record.key == key) {
-            return Ok(Next::Nothing);
+            return Ok(BeginNext::Nothing);
         }
         let Some(lock) = quiet(&folder)? else {
             // This run's own supervisor may hold the lock, and have written no record yet.
-            return if is_beginning(&folder, &key)? { Ok(Next::Nothing) } else { Err(ProviderError::Busy) };
+            return if is_beginning(&folder, &key)? { Ok(BeginNext::Nothing) } else { Err(ProviderError::Busy) };
         };
         // The run may have begun between reading the record and taking the lock.
         if folder.record()?.is_some_and(|record| record.key == key) {
-            return Ok(Next::Nothing);
+            return Ok(BeginNext::Nothing);
         }
         let grace_seconds = self.settings.stop_grace.as_secs();
-        let plan = Plan { key, program, grace_seconds, log_bytes_max: LOG_BYTES_MAX };
+        let plan = RunPlan { key, program, grace_seconds, log_bytes_max: LOG_BYTES_MAX };
         folder.write(&Files { definition, secrets, plan: &plan }, &lock)?;
-        Ok(Next::Start(folder))
+        Ok(BeginNext::Start(folder))
     }
 
     /// Starts the supervisor of a run, which takes the lock.
@@ -297,7 +297,7 @@ fn is_beginning(folder: &Folder, key: &RunKey) -> Result<bool, ProviderError> {
 }
 
 fn status(folder: &Folder, key: &RunKey) -> Result<(RunState, Option<JobStatus>), ProviderError> {
-    let of_run = |record: &Record| record.key == *key;
+    let of_run = |record: &RunRecord| record.key == *key;
     let Some(record) = folder.record()?.filter(of_run) else {
         let is_beginning = folder.is_there() && is_beginning(folder, key)?;
         return Ok((if is_beginning { RunState::Pending } else { RunState::Gone }, None));
@@ -325,21 +325,23 @@ fn quiet(folder: &Folder) -> Result<Option<Lock>, ProviderError> {
             }
         }
     }
-    record.end = Some(End { how: How::Lost, is_canceled: folder.is_asked_to_end(&record.key)? });
+    record.end = Some(SupervisedEnd { how: How::Lost, is_canceled: folder.is_asked_to_end(&record.key)? });
     folder.forget_secrets()?;
     folder.put_record(&record)?;
     Ok(Some(lock))
 }
 
 /// Converts a record to the states that all providers share.
-fn told(record: &Record) -> (RunState, Option<JobStatus>) {
+fn told(record: &RunRecord) -> (RunState, Option<JobStatus>) {
     let (state, failure) = match record.end {
         None => (RunState::Running, None),
-        Some(End { is_canceled: true, .. }) => (RunState::Canceled, None),
-        Some(End { how: How::Exited(0), .. }) => (RunState::Succeeded, None),
-        Some(End { how: How::Exited(status), .. }) => (RunState::Failed, Some(format!("exit_status_{status}"))),
-        Some(End { how: How::Killed(signal), .. }) => (RunState::Failed, Some(format!("signal_{signal}"))),
-        Some(End { how: How::Lost, .. }) => (RunState::Failed, Some("supervisor_lost".to_owned())),
+        Some(SupervisedEnd { is_canceled: true, .. }) => (RunState::Canceled, None),
+        Some(SupervisedEnd { how: How::Exited(0), .. }) => (RunState::Succeeded, None),
+        Some(SupervisedEnd { how: How::Exited(status), .. }) => {
+            (RunState::Failed, Some(format!("exit_status_{status}")))
+        }
+        Some(SupervisedEnd { how: How::Killed(signal), .. }) => (RunState::Failed, Some(format!("signal_{signal}"))),
+        Some(SupervisedEnd { how: How::Lost, .. }) => (RunState::Failed, Some("supervisor_lost".to_owned())),
     };
     let started_at = Some(UnixSeconds::new(record.started_at));
     (state, Some(JobStatus { id: record.supervisor.pid.to_string(), started_at, failure }))

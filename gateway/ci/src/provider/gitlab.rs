@@ -17,9 +17,9 @@ use http::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use self::answer::{Bridge, Job, Pipeline, TRIGGER_JOB, joined, shown_address};
-use self::request::Api;
-use self::search::Known;
+use self::answer::{Bridge, GitlabJob, Pipeline, TRIGGER_JOB, joined, shown_address};
+use self::request::ProjectApi;
+use self::search::KnownPipelines;
 use super::text::end_of_log;
 use super::{NewRun, ProviderError, RUN_VARIABLE, RunRef, RunState, RunStatus, variable_name};
 use gateway_net::fetch::FetchSetupError;
@@ -62,8 +62,8 @@ pub enum GitlabToken {
 /// Client of GitLab. Clones share connections, the rate limit's pause, and the known pipelines.
 #[derive(Clone, Debug)]
 pub struct Gitlab {
-    api: Arc<Api>,
-    known: Arc<Known>,
+    api: Arc<ProjectApi>,
+    known: Arc<KnownPipelines>,
 }
 
 #[derive(Serialize)]
@@ -86,7 +86,7 @@ impl Gitlab {
     /// # Errors
     /// [`FetchSetupError`] names the file that cannot be used.
     pub fn new(settings: GitlabSettings) -> Result<Self, FetchSetupError> {
-        Ok(Self { api: Arc::new(Api::new(settings)?), known: Arc::default() })
+        Ok(Self { api: Arc::new(ProjectApi::new(settings)?), known: Arc::default() })
     }
 
     pub(super) async fn create(&self, run: &NewRun<'_>) -> Result<RunRef, ProviderError> {
@@ -134,9 +134,9 @@ impl Gitlab {
         let run = RunRef { id: run.id.clone(), child: Some(id.to_string()) };
         let Some(child) = child else { return Ok(gone(&run)) };
         let job = self.job(id).await?;
-        let state = joined(parent, Some((child.state(), job.as_ref().map(Job::state))));
-        let web_url = job.as_ref().and_then(Job::web_url).or_else(|| shown_address(child.web_url.as_deref()));
-        Ok(RunStatus { state, run, job: job.as_ref().map(Job::status), web_url })
+        let state = joined(parent, Some((child.state(), job.as_ref().map(GitlabJob::state))));
+        let web_url = job.as_ref().and_then(GitlabJob::web_url).or_else(|| shown_address(child.web_url.as_deref()));
+        Ok(RunStatus { state, run, job: job.as_ref().map(GitlabJob::status), web_url })
     }
 
     async fn status_without_child(&self, run: &RunRef, pipeline: &Pipeline) -> Result<RunStatus, ProviderError> {
@@ -144,7 +144,7 @@ impl Gitlab {
         // Has the reason why the definition could not be fetched.
         let job = if state == RunState::Failed { self.job(pipeline.id).await? } else { None };
         let web_url = shown_address(pipeline.web_url.as_deref());
-        Ok(RunStatus { state, run: run.clone(), job: job.as_ref().map(Job::status), web_url })
+        Ok(RunStatus { state, run: run.clone(), job: job.as_ref().map(GitlabJob::status), web_url })
     }
 
     pub(super) async fn cancel(&self, run: &RunRef) -> Result<(), ProviderError> {
@@ -208,9 +208,9 @@ impl Gitlab {
     }
 
     /// Returns the job that says most about a pipeline: one that runs, else one that failed, else any.
-    async fn job(&self, pipeline: u64) -> Result<Option<Job>, ProviderError> {
+    async fn job(&self, pipeline: u64) -> Result<Option<GitlabJob>, ProviderError> {
         let path = format!("/pipelines/{pipeline}/jobs?per_page={PAGE}");
-        let jobs: Vec<Job> = match self.get("read a pipeline's jobs", &path).await {
+        let jobs: Vec<GitlabJob> = match self.get("read a pipeline's jobs", &path).await {
             Ok(jobs) => jobs,
             Err(ProviderError::Refused { status: 404, .. }) => Vec::new(),
             Err(error) => return Err(error),

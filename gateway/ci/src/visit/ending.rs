@@ -3,9 +3,9 @@
 use tracing::{info, warn};
 use tunnel_proto::reason::Reason;
 
-use super::{Found, Next, reference, run_number};
-use crate::driver::Driver;
-use crate::plan::{self, Ending, Heard, Leaving};
+use super::{VisitNext, VisitedWorkspace, reference, run_number};
+use crate::driver::CiDriver;
+use crate::plan::{self, Ending, Leaving, ObservedRun};
 use crate::provider::{CacheKey, Forgotten, RunState};
 use crate::settings::System;
 use gateway_net::telemetry::RunEnd;
@@ -20,11 +20,11 @@ const TRACE_BYTES: usize = 600;
 /// files.
 const LOG_BYTES: usize = 8 * 1024;
 
-impl Driver {
+impl CiDriver {
     /// Records that a run is to end, and tells its agent. Returns whether there was one to tell.
     pub(super) async fn stop(
         &self,
-        found: &Found,
+        found: &VisitedWorkspace,
         failure: Option<&str>,
         words: &str,
         now: UnixSeconds,
@@ -43,7 +43,13 @@ impl Driver {
     }
 
     /// Checks in the log whether a job is ending. Later output is read by a later check.
-    pub(super) async fn look_into_log(&self, system: &System, found: &Found, heard: &mut Heard, now: UnixSeconds) {
+    pub(super) async fn look_into_log(
+        &self,
+        system: &System,
+        found: &VisitedWorkspace,
+        heard: &mut ObservedRun,
+        now: UnixSeconds,
+    ) {
         heard.looked_at = Some(now);
         let Some(reference) = reference(&found.ci) else { return };
         match system.ask(system.provider.trace(&reference, LOG_BYTES)).await {
@@ -58,8 +64,8 @@ impl Driver {
     pub(super) async fn cancel(
         &self,
         system: &System,
-        found: &Found,
-        heard: &mut Heard,
+        found: &VisitedWorkspace,
+        heard: &mut ObservedRun,
         now: UnixSeconds,
     ) -> Result<(), StoreError> {
         self.put(found, &plan::cancelling(&found.ci, now), now).await?;
@@ -79,8 +85,8 @@ impl Driver {
     pub(super) async fn end(
         &self,
         system: &System,
-        found: &Found,
-        (heard, ending): (&Heard, Ending),
+        found: &VisitedWorkspace,
+        (heard, ending): (&ObservedRun, Ending),
         now: UnixSeconds,
     ) -> Result<(), StoreError> {
         // A session that is still there has no agent at its other end any more.
@@ -109,7 +115,7 @@ impl Driver {
     }
 
     /// Adds the end of the job's log, if it can be read.
-    async fn with_trace(&self, system: &System, found: &Found, failure: String) -> String {
+    async fn with_trace(&self, system: &System, found: &VisitedWorkspace, failure: String) -> String {
         let Some(reference) = reference(&found.ci) else { return failure };
         match system.ask(system.provider.trace(&reference, TRACE_BYTES)).await {
             Ok(trace) if !trace.trim().is_empty() => format!("{failure}. Its log ends with: {}", trace.trim()),
@@ -120,11 +126,11 @@ impl Driver {
     pub(super) async fn forget(
         &self,
         system: &System,
-        found: &Found,
-        heard: &mut Heard,
+        found: &VisitedWorkspace,
+        heard: &mut ObservedRun,
         now: UnixSeconds,
-    ) -> Result<Next, StoreError> {
-        let Ok(cache_key) = found.ci.cache_key.parse::<CacheKey>() else { return Ok(Next::Until(None)) };
+    ) -> Result<VisitNext, StoreError> {
+        let Ok(cache_key) = found.ci.cache_key.parse::<CacheKey>() else { return Ok(VisitNext::Until(None)) };
         let answer = system.ask(system.provider.forget(&cache_key)).await;
         let reason = match answer {
             Ok(Forgotten::Gone) => None,
@@ -133,11 +139,11 @@ impl Driver {
             }
             Err(error) => {
                 self.unwell(found, heard, &error, (self.clock)());
-                return Ok(Next::Again);
+                return Ok(VisitNext::Again);
             }
         };
         heard.well();
         self.show(found, (ActualState::Terminated, reason.as_deref()), now).await?;
-        Ok(Next::Again)
+        Ok(VisitNext::Again)
     }
 }

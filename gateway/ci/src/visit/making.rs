@@ -2,22 +2,22 @@
 
 use tracing::{info, warn};
 
-use super::{Found, keys, run_number};
-use crate::driver::Driver;
-use crate::plan::{self, Heard};
+use super::{VisitedWorkspace, keys, run_number};
+use crate::driver::CiDriver;
+use crate::plan::{self, ObservedRun};
 use crate::provider::{NewRun, RunKey, RunRef};
 use crate::settings::{NoDefinition, System};
 use gateway_net::telemetry::RunEnd;
 use gateway_store::{CiState, NewCiRun, StoreError};
 use gateway_types::token::{Token, TokenKind};
 use gateway_types::{ActualState, UnixSeconds};
-use gateway_workspaces::changes::Change;
+use gateway_workspaces::changes::ChangeNotice;
 
-impl Driver {
+impl CiDriver {
     pub(super) async fn begin_run(
         &self,
         system: &System,
-        found: &Found,
+        found: &VisitedWorkspace,
         (anew, reason): (bool, Option<&str>),
         now: UnixSeconds,
     ) -> Result<(), StoreError> {
@@ -32,7 +32,7 @@ impl Driver {
         if let Some(run) = begun {
             self.metrics.run_began();
             info!(workspace = %found.name, run, provider = %found.ci.provider, "a job is asked for");
-            self.changes.say(Change { workspace: found.id, cluster: None });
+            self.changes.say(ChangeNotice { workspace: found.id, cluster: None });
         }
         Ok(())
     }
@@ -40,8 +40,8 @@ impl Driver {
     pub(super) async fn create(
         &self,
         system: &System,
-        found: &Found,
-        heard: &mut Heard,
+        found: &VisitedWorkspace,
+        heard: &mut ObservedRun,
         now: UnixSeconds,
     ) -> Result<(), StoreError> {
         let Some(run) = found.ci.live() else { return Ok(()) };
@@ -110,8 +110,8 @@ impl Driver {
     /// Stores the CI system's ids of a run.
     async fn made(
         &self,
-        found: &Found,
-        heard: &mut Heard,
+        found: &VisitedWorkspace,
+        heard: &mut ObservedRun,
         asked: &CiState,
         RunRef { id, child }: &RunRef,
     ) -> Result<(), StoreError> {
@@ -124,9 +124,9 @@ impl Driver {
     /// checked first.
     async fn refused(
         &self,
-        found: &Found,
+        found: &VisitedWorkspace,
         (asked, is_first): (&CiState, bool),
-        heard: &mut Heard,
+        heard: &mut ObservedRun,
         why: &str,
         now: UnixSeconds,
     ) -> Result<(), StoreError> {
@@ -140,7 +140,13 @@ impl Driver {
     }
 
     /// Ends a run that was never made and will not be.
-    async fn fail(&self, found: &Found, ci: &CiState, why: &str, now: UnixSeconds) -> Result<(), StoreError> {
+    async fn fail(
+        &self,
+        found: &VisitedWorkspace,
+        ci: &CiState,
+        why: &str,
+        now: UnixSeconds,
+    ) -> Result<(), StoreError> {
         warn!(workspace = %found.name, provider = %ci.provider, why, "a job cannot be made");
         self.metrics.run_ended(RunEnd::NotMade);
         self.put(found, &plan::ended(ci, Some(&plan::impossible(why)), &self.pace, now), now).await
@@ -149,8 +155,8 @@ impl Driver {
     pub(super) async fn find(
         &self,
         system: &System,
-        found: &Found,
-        heard: &mut Heard,
+        found: &VisitedWorkspace,
+        heard: &mut ObservedRun,
         now: UnixSeconds,
     ) -> Result<(), StoreError> {
         let Some(run) = found.ci.live() else { return Ok(()) };

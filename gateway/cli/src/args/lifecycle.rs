@@ -63,7 +63,7 @@ Examples:
 
 /// What runs a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum On {
+pub enum RunsOn {
     /// A Kubernetes cluster.
     Kubernetes,
     /// Jobs of a CI system.
@@ -80,8 +80,8 @@ pub struct CreateArgs {
     #[arg(value_name = "NAME")]
     pub workspace: WorkspaceName,
     /// What is to run it.
-    #[arg(long, value_enum, default_value_t = On::Kubernetes)]
-    pub executor: On,
+    #[arg(long, value_enum, default_value_t = RunsOn::Kubernetes)]
+    pub executor: RunsOn,
     /// The cluster that is to run it, by the name of its agent; with --executor ci the CI system [default: the only one].
     #[arg(long, value_name = "NAME")]
     pub agent: Option<ClusterName>,

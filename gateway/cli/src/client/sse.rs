@@ -7,7 +7,7 @@ const EVENT_BYTES_MAX: usize = 256 * 1024;
 
 /// One event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Event {
+pub(crate) struct StreamEvent {
     /// Its kind; empty for `message`, the kind of those that say none.
     pub(crate) kind: String,
     /// Its data.
@@ -26,9 +26,9 @@ pub(super) struct Reader {
     /// A line has just ended with a CR: an LF is part of that end.
     is_after_cr: bool,
     /// The event that has not ended yet.
-    event: Event,
+    event: StreamEvent,
     has_data: bool,
-    ready: VecDeque<Event>,
+    ready: VecDeque<StreamEvent>,
 }
 
 impl Reader {
@@ -54,7 +54,7 @@ impl Reader {
     }
 
     /// Returns the next event that has ended.
-    pub(super) fn pop(&mut self) -> Option<Event> {
+    pub(super) fn pop(&mut self) -> Option<StreamEvent> {
         self.ready.pop_front()
     }
 

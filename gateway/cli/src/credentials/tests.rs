@@ -25,7 +25,7 @@ impl Folder {
     }
 
     fn keep(&self, gateway: &str, token: &Token) {
-        let kept = Kept {
+        let kept = StoredCredentials {
             token: token.clone(),
             token_id: "t-1".to_owned(),
             user: "ann".to_owned(),

@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::patience::{AGAIN_INTERVAL, Patience};
-use crate::client::{Client, ClientError, Events, Object, ObjectError, shown};
+use crate::client::{ClientError, ClusterObject, EventSource, GatewayClient, ObjectError, shown};
 use crate::{Console, Exit, Output};
 
 /// Request that is followed. Sending it again changes nothing.
-pub(super) struct Source<'a> {
-    pub(super) client: &'a Client,
+pub(super) struct FollowSource<'a> {
+    pub(super) client: &'a GatewayClient,
     pub(super) method: Method,
     pub(super) path: String,
     pub(super) body: Option<Value>,
@@ -23,7 +23,7 @@ pub(super) struct Source<'a> {
 
 /// A request to follow, and how to report its outcome.
 pub(super) struct Follow<'a> {
-    pub(super) source: Source<'a>,
+    pub(super) source: FollowSource<'a>,
     /// Name of the environment, for people.
     pub(super) name: &'a str,
     /// Words for its final state.
@@ -36,14 +36,14 @@ pub(super) struct Follow<'a> {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Waiting {
+struct EnvironmentWait {
     why: String,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Progress {
-    object: Object,
+struct FollowProgress {
+    object: ClusterObject,
     step: String,
     message: String,
 }
@@ -58,7 +58,7 @@ struct Retrying {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Outcome {
+struct FollowOutcome {
     outcome: String,
     code: Option<String>,
     message: Option<String>,
@@ -104,13 +104,13 @@ impl Follow<'_> {
         }
     }
 
-    async fn open(&self) -> Result<Events, ClientError> {
-        let Source { client, method, path, body } = &self.source;
+    async fn open(&self) -> Result<EventSource, ClientError> {
+        let FollowSource { client, method, path, body } = &self.source;
         client.listen(method.clone(), path, body.as_ref()).await
     }
 
     /// Reports events until the last one; `None` if that does not come.
-    async fn listen(&self, events: &mut Events, began: Instant, console: &mut Console) -> Option<Exit> {
+    async fn listen(&self, events: &mut EventSource, began: Instant, console: &mut Console) -> Option<Exit> {
         loop {
             let event = events.next().await?;
             if self.output == Output::Json {
@@ -123,8 +123,8 @@ impl Follow<'_> {
                 console.data(line).unwrap_or_default();
             }
             let line = match event.kind.as_str() {
-                "waiting" => format!("waiting: {}", shown(&read::<Waiting>(&event.data).why)),
-                "object" => read::<Progress>(&event.data).told(),
+                "waiting" => format!("waiting: {}", shown(&read::<EnvironmentWait>(&event.data).why)),
+                "object" => read::<FollowProgress>(&event.data).told(),
                 "retrying" => read::<Retrying>(&event.data).told(),
                 "done" => return Some(self.ended(&read(&event.data), began, console)),
                 // An event of another version.
@@ -142,7 +142,7 @@ impl Follow<'_> {
         }
     }
 
-    fn ended(&self, outcome: &Outcome, began: Instant, console: &mut Console) -> Exit {
+    fn ended(&self, outcome: &FollowOutcome, began: Instant, console: &mut Console) -> Exit {
         let is_done = outcome.outcome == "completed";
         if self.output == Output::Text {
             let seconds = began.elapsed().as_secs();
@@ -181,7 +181,7 @@ fn read<T: DeserializeOwned + Default>(data: &str) -> T {
     serde_json::from_str(data).unwrap_or_default()
 }
 
-impl Progress {
+impl FollowProgress {
     fn told(&self) -> String {
         let more = if self.message.is_empty() { String::new() } else { format!(": {}", shown(&self.message)) };
         format!("{} {}{more}", self.object, shown(&self.step))
@@ -202,7 +202,7 @@ impl Left {
     }
 }
 
-impl Outcome {
+impl FollowOutcome {
     /// Writes the reasons of the failure, each on a line.
     fn why(&self) -> String {
         let words = self.message.as_deref().unwrap_or("it failed");

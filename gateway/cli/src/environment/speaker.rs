@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use crate::args::WhichArgs;
-use crate::client::{Client, ClientError};
+use crate::client::{ClientError, GatewayClient};
 use crate::credentials::{CA_FILE_VARIABLE, CredentialsError, Remote, TOKEN_FILE_VARIABLE, named_gateway, signed_in};
 use crate::place::complain;
 use crate::{Console, Exit};
@@ -23,14 +23,14 @@ const JOB_TOKEN_VARIABLE: &str = "GATEWAY_JOB_TOKEN";
 #[derive(Debug)]
 pub(super) enum Speaker {
     /// A CI job, of its own environment.
-    Job(Client),
+    Job(GatewayClient),
     /// The signed-in user, of any environment.
-    Operator(Client),
+    Operator(GatewayClient),
 }
 
 impl Speaker {
     /// Returns the client.
-    pub(super) fn client(&self) -> &Client {
+    pub(super) fn client(&self) -> &GatewayClient {
         match self {
             Self::Job(client) | Self::Operator(client) => client,
         }
@@ -86,12 +86,12 @@ fn find(remote: &Remote, env: &BTreeMap<String, String>) -> Result<Speaker, NoSp
     };
     let Some(token) = token else {
         let signed_in = signed_in(remote, env)?;
-        let client = Client::new(&signed_in.gateway, Some(&signed_in.token), signed_in.ca_file.as_deref())?;
+        let client = GatewayClient::new(&signed_in.gateway, Some(&signed_in.token), signed_in.ca_file.as_deref())?;
         return Ok(Speaker::Operator(client));
     };
     let gateway = named_gateway(remote, env)?.ok_or(NoSpeaker::NoGateway)?;
     let ca_file = remote.ca_file.clone().or_else(|| env.get(CA_FILE_VARIABLE).map(PathBuf::from));
-    Ok(Speaker::Job(Client::with_bearer(&gateway, Some(Secret::new(token)), ca_file.as_deref())?))
+    Ok(Speaker::Job(GatewayClient::with_bearer(&gateway, Some(Secret::new(token)), ca_file.as_deref())?))
 }
 
 /// Reads a file with a job's token; `None` for one that has a token of the gateway's own.

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::follow::{Follow, Source};
+use super::follow::{Follow, FollowSource};
 use super::patience::patiently;
 use super::speaker::Speaker;
 use super::{Environment, find, no_such};
@@ -51,7 +51,7 @@ pub(super) async fn stop(speaker: &Speaker, args: &StopArgs, console: &mut Conso
         };
     }
     // Follows the removal only: a job may have asked for the environment since, and its outcome is another matter.
-    let source = Source { client, method: Method::GET, path: format!("{path}/events?of=removal"), body: None };
+    let source = FollowSource { client, method: Method::GET, path: format!("{path}/events?of=removal"), body: None };
     let name = shown(&environment.name);
     Follow {
         source,

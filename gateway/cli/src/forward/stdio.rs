@@ -7,9 +7,9 @@ use std::task::{Context, Poll, ready};
 
 use tokio::fs::File;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tunnel_link::raw::{Copied, Socket};
+use tunnel_link::raw::{Copied, RawSocket};
 
-use super::super::tunnel::{Target, Tunnel, TunnelError};
+use super::super::tunnel::{PortTarget, Tunnel, TunnelError};
 
 /// Standard input to read from, standard output to write to. Reading waits in a thread of its own, which cannot be
 /// cancelled: the process must not wait for it at its end.
@@ -19,9 +19,9 @@ struct Stdio {
 }
 
 /// Carries bytes until both directions have finished.
-pub(super) async fn carry(tunnel: &Tunnel, target: &Target) -> Result<Copied, TunnelError> {
+pub(super) async fn carry(tunnel: &Tunnel, target: &PortTarget) -> Result<Copied, TunnelError> {
     let stdio = Stdio::open().map_err(TunnelError::Local)?;
-    let (_stdio, ended) = tunnel.carry(target, Socket::new(stdio)).await;
+    let (_stdio, ended) = tunnel.carry(target, RawSocket::new(stdio)).await;
     ended
 }
 

@@ -32,13 +32,13 @@ impl Desk {
         self.put(&format!("{name}.key"), &made.signing_key.serialize_pem());
     }
 
-    fn look(&self, text: &str) -> Findings {
+    fn look(&self, text: &str) -> PreflightFindings {
         self.put("gateway.toml", text);
         look(&Config::load(Some(&self.path("gateway.toml")), &BTreeMap::new()).unwrap())
     }
 }
 
-fn lines(problems: &[Problem]) -> String {
+fn lines(problems: &[ConfigProblem]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 

@@ -3,13 +3,13 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use super::{Look, files};
+use super::{ConfigCheck, files};
 use gateway_config::TlsFiles;
 use gateway_net::tls::{ALPN_AGENTS, ALPN_USERS, Tls, covered};
 use gateway_store::wall_clock;
 
 /// Looks at the listeners' certificates.
-pub(super) fn look(look: &mut Look<'_>) {
+pub(super) fn look(look: &mut ConfigCheck<'_>) {
     let config = look.config;
     match (&config.tls.acme, &config.tls.public) {
         (Some(acme), _) => {
@@ -30,7 +30,7 @@ pub(super) fn look(look: &mut Look<'_>) {
 }
 
 /// Looks at the files of one listener; returns whether they can be used.
-fn listener(look: &mut Look<'_>, all: &TlsFiles, section: &str, alpn: &'static [&'static [u8]]) -> bool {
+fn listener(look: &mut ConfigCheck<'_>, all: &TlsFiles, section: &str, alpn: &'static [&'static [u8]]) -> bool {
     let key = |name: &str| format!("{section}.{name}");
     let before = look.found.problems.len();
     look.note(&key("cert"), files::readable(&all.cert));
@@ -68,7 +68,7 @@ fn listener(look: &mut Look<'_>, all: &TlsFiles, section: &str, alpn: &'static [
 
 /// Checks that the certificates are for the public host and the hosts of workspaces. A balancer in front may have
 /// others, so a mismatch is no mistake.
-fn names(look: &mut Look<'_>, files: &TlsFiles) {
+fn names(look: &mut ConfigCheck<'_>, files: &TlsFiles) {
     let config = look.config;
     let host = config.public_url.host().to_owned();
     let is_address = host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();

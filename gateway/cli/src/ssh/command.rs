@@ -16,7 +16,7 @@ const KNOWN_HOSTS: &str = "gateway_known_hosts";
 
 /// Program and flags that ssh calls.
 #[derive(Clone, Debug)]
-pub(super) struct Client {
+pub(super) struct SshClient {
     pub(super) program: PathBuf,
     pub(super) gateway: PublicUrl,
     pub(super) token_file: Option<PathBuf>,
@@ -28,7 +28,7 @@ pub(super) struct Client {
 #[error("a path has a line end, a double quote or a backslash, or is not UTF-8, which ssh's configuration cannot hold")]
 pub(super) struct Unquotable;
 
-impl Client {
+impl SshClient {
     /// Writes the proxy command for a host and port, which may be ssh's own `%h` and `%p`.
     fn proxy_command(&self, host: &str, port: &str) -> Result<String, Unquotable> {
         let mut words = vec![word(&self.program)?, "forward".to_owned(), "--stdio".to_owned()];
@@ -129,8 +129,8 @@ mod tests {
 
     use super::*;
 
-    fn client(program: &str) -> Client {
-        Client {
+    fn client(program: &str) -> SshClient {
+        SshClient {
             program: program.into(),
             gateway: "https://gateway.example.com".parse().expect("a URL"),
             token_file: None,
@@ -143,7 +143,7 @@ mod tests {
         let workspace = "my-app".parse().expect("a name");
         let port = Port::new(2222).expect("a port");
         let home = Path::new("/h/a b/.ssh");
-        let client = Client { token_file: Some("/t".into()), ..client("/opt/my tools/gateway") };
+        let client = SshClient { token_file: Some("/t".into()), ..client("/opt/my tools/gateway") };
         let arguments = client.arguments(&workspace, port, Some(OsStr::new("dev")), home).expect("quotable");
         let arguments: Vec<_> = arguments.iter().map(|argument| argument.to_str().expect("text")).collect();
         assert_eq!(

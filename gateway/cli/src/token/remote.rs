@@ -6,9 +6,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::out::TokenFile;
-use super::row::{self, Row};
+use super::row::{self, TokenItem};
 use super::{Handed, prepare};
-use crate::client::{Client, ClientError, shown};
+use crate::client::{ClientError, GatewayClient, shown};
 use crate::place::complain;
 use crate::{Console, CreateTokenArgs, Exit, Output, TokenArgs, TokenCommand};
 use gateway_store::TokenId;
@@ -17,7 +17,7 @@ use gateway_store::TokenId;
 const PAGES_MAX: usize = 1000;
 
 #[derive(Deserialize)]
-struct Made {
+struct PrintedToken {
     id: String,
     token: String,
     expires_at: Option<String>,
@@ -25,18 +25,18 @@ struct Made {
 }
 
 #[derive(Deserialize)]
-struct Page {
-    tokens: Vec<Row>,
+struct TokenList {
+    tokens: Vec<TokenItem>,
     next_cursor: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct WhoAmI {
+struct TokenWhoAmI {
     user: String,
 }
 
 /// Runs `gateway token` at a gateway.
-pub(super) async fn run(client: &Client, args: &TokenArgs, console: &mut Console) -> Exit {
+pub(super) async fn run(client: &GatewayClient, args: &TokenArgs, console: &mut Console) -> Exit {
     let done = match &args.command {
         TokenCommand::Create(create) => create_token(client, create, console).await,
         TokenCommand::List(list) => all(client).await.map(|rows| console.finish_with(row::show(&rows, list.output))),
@@ -47,7 +47,7 @@ pub(super) async fn run(client: &Client, args: &TokenArgs, console: &mut Console
             };
             let mut body = json!({"overlap": rotate.overlap.as_secs()});
             add_life(&mut body, rotate.expires);
-            let made: Result<Made, _> = client.post(&format!("/tokens/{}/rotate", rotate.id), &body).await;
+            let made: Result<PrintedToken, _> = client.post(&format!("/tokens/{}/rotate", rotate.id), &body).await;
             match made {
                 Ok(made) => Ok(hand_over(client, &made, (file, rotate.output), console).await),
                 Err(error) => Err(error),
@@ -72,7 +72,11 @@ pub(super) async fn run(client: &Client, args: &TokenArgs, console: &mut Console
     })
 }
 
-async fn create_token(client: &Client, args: &CreateTokenArgs, console: &mut Console) -> Result<Exit, ClientError> {
+async fn create_token(
+    client: &GatewayClient,
+    args: &CreateTokenArgs,
+    console: &mut Console,
+) -> Result<Exit, ClientError> {
     if args.owner.is_some() {
         console.complain("--owner is for the gateway's own machine; over the API, workspaces are yours");
         return Ok(Exit::Usage);
@@ -86,7 +90,7 @@ async fn create_token(client: &Client, args: &CreateTokenArgs, console: &mut Con
     let mut body = match (&args.workspace, &args.user) {
         (Some(workspace), _) => json!({"kind": "agent", "workspace": workspace.as_str()}),
         (None, user) => {
-            let who: WhoAmI = client.get("/whoami").await?;
+            let who: TokenWhoAmI = client.get("/whoami").await?;
             if user.as_ref().is_some_and(|user| user.as_str() != who.user) {
                 console.complain(format_args!(
                     "you are {}: tokens of others are made on the gateway's own machine",
@@ -105,7 +109,7 @@ async fn create_token(client: &Client, args: &CreateTokenArgs, console: &mut Con
         Ok(file) => file,
         Err(exit) => return Ok(exit),
     };
-    let made: Made = client.post("/tokens", &body).await?;
+    let made: PrintedToken = client.post("/tokens", &body).await?;
     Ok(hand_over(client, &made, (file, args.output), console).await)
 }
 
@@ -117,8 +121,8 @@ fn add_life(body: &mut Value, lasting: Option<Duration>) {
 
 /// Prints a token that was just made, this once.
 async fn hand_over(
-    client: &Client,
-    made: &Made,
+    client: &GatewayClient,
+    made: &PrintedToken,
     (file, output): (Option<TokenFile>, Output),
     console: &mut Console,
 ) -> Exit {
@@ -140,10 +144,10 @@ async fn hand_over(
     Exit::Success
 }
 
-async fn all(client: &Client) -> Result<Vec<Row>, ClientError> {
+async fn all(client: &GatewayClient) -> Result<Vec<TokenItem>, ClientError> {
     let (mut rows, mut path) = (Vec::new(), "/tokens?limit=200".to_owned());
     for _ in 0..PAGES_MAX {
-        let page: Page = client.get(&path).await?;
+        let page: TokenList = client.get(&path).await?;
         rows.extend(page.tokens);
         let Some(cursor) = page.next_cursor else { break };
         let cursor: String = form_urlencoded::byte_serialize(cursor.as_bytes()).collect();

@@ -12,7 +12,7 @@ use gateway_types::UnixSeconds;
 
 /// A token in a list: as a gateway's API has it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(super) struct Row {
+pub(super) struct TokenItem {
     id: String,
     kind: String,
     workspace: Option<String>,
@@ -29,7 +29,7 @@ pub(super) struct Row {
     replaced_by: Option<String>,
 }
 
-impl Row {
+impl TokenItem {
     pub(super) fn of(token: &TokenRecord, now: UnixSeconds) -> Self {
         let (workspace, cluster, user) = match &token.subject {
             TokenSubject::Agent { workspace, .. } => (Some(workspace.to_string()), None, None),
@@ -60,7 +60,7 @@ impl Row {
 }
 
 /// Lays tokens out.
-pub(super) fn show(rows: &[Row], output: Output) -> String {
+pub(super) fn show(rows: &[TokenItem], output: Output) -> String {
     match output {
         Output::Json => format!("{:#}", json!(rows)),
         Output::Text => {

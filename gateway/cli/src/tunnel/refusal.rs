@@ -8,14 +8,14 @@ use gateway_types::{Port, WorkspaceName};
 
 /// A port of a workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct PortTarget {
     /// The workspace.
     pub(crate) workspace: WorkspaceName,
     /// The port.
     pub(crate) port: Port,
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for PortTarget {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "port {} of {}", self.port, self.workspace)
     }
@@ -23,19 +23,19 @@ impl fmt::Display for Target {
 
 /// A sentence that ends with the gateway's code.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct TunnelRefusal {
     text: String,
     /// The gateway's code; empty where it gave none.
     code: String,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for TunnelRefusal {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.text)
     }
 }
 
-impl Refusal {
+impl TunnelRefusal {
     /// Tells whether the gateway gave this code.
     pub(crate) fn is_of(&self, code: &str) -> bool {
         self.code == code
@@ -43,7 +43,7 @@ impl Refusal {
 
     /// Words an answer to the request for a stream. `detail` is the gateway's own sentence, for codes that mean nothing
     /// special here; `name` is that of the limit or rule behind it.
-    pub(crate) fn of_answer(target: &Target, code: &str, detail: &str, name: Option<&str>) -> Self {
+    pub(crate) fn of_answer(target: &PortTarget, code: &str, detail: &str, name: Option<&str>) -> Self {
         let workspace = &target.workspace;
         let said = match code {
             "no_such_host" => format!("there is no workspace {workspace}, or it is not yours"),
@@ -63,7 +63,7 @@ impl Refusal {
     }
 
     /// Words the end of a stream that was open.
-    pub(crate) fn of_end(target: &Target, close: u16, reason: &str) -> Self {
+    pub(crate) fn of_end(target: &PortTarget, close: u16, reason: &str) -> Self {
         let said = match (close, reason) {
             (code::RESET, _) => format!("{target} reset the connection"),
             (code::DRAINING, _) => "the gateway is restarting: connect again".to_owned(),
@@ -97,13 +97,13 @@ fn plain(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn target() -> Target {
-        Target { workspace: "my-app".parse().expect("a name"), port: Port::new(22).expect("a port") }
+    fn target() -> PortTarget {
+        PortTarget { workspace: "my-app".parse().expect("a name"), port: Port::new(22).expect("a port") }
     }
 
     #[track_caller]
     fn check(code: &str, expected: &str) {
-        assert_eq!(Refusal::of_answer(&target(), code, "A sentence.", None).to_string(), expected);
+        assert_eq!(TunnelRefusal::of_answer(&target(), code, "A sentence.", None).to_string(), expected);
     }
 
     #[test]
@@ -113,13 +113,13 @@ mod tests {
         check("agent_absent", "my-app has no connection to the gateway now (agent_absent)");
         check("port_closed", "nothing listens on port 22 of my-app (port_closed)");
         check("something_new", "A sentence (something_new)");
-        let limit = Refusal::of_answer(&target(), "overloaded", "", Some("limits.requests_per_workspace"));
+        let limit = TunnelRefusal::of_answer(&target(), "overloaded", "", Some("limits.requests_per_workspace"));
         assert!(limit.to_string().ends_with("(overloaded: limits.requests_per_workspace)"), "{limit}");
     }
 
     #[test]
     fn end_of_a_stream_is_told_in_words() {
-        let told = |close, reason| Refusal::of_end(&target(), close, reason).to_string();
+        let told = |close, reason| TunnelRefusal::of_end(&target(), close, reason).to_string();
         assert_eq!(told(code::RESET, "app_reset"), "port 22 of my-app reset the connection (app_reset)");
         assert_eq!(told(code::ACCESS_ENDED, "no_such_host"), "access to port 22 of my-app has ended (no_such_host)");
         assert_eq!(told(code::LOST, "session_lost"), "my-app lost its connection to the gateway (session_lost)");
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn what_another_says_does_not_steer_the_terminal() {
-        let text = Refusal::of_answer(&target(), "x\u{1b}[2J", &"long \u{7}".repeat(500), Some("\n")).to_string();
+        let text = TunnelRefusal::of_answer(&target(), "x\u{1b}[2J", &"long \u{7}".repeat(500), Some("\n")).to_string();
         assert!(text.len() < 500 && !text.contains(|character: char| character.is_control()), "{text}");
     }
 }

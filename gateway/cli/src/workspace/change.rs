@@ -4,19 +4,19 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use super::follow::{Lookout, Waiting, follow};
+use super::follow::{Lookout, WorkspaceWait, follow};
 use super::given::{self, BadFile};
-use super::wish::{Accepted, Look, Persistence, Wish};
+use super::wish::{Accepted, Persistence, Wish, WorkspaceLook};
 use super::{address, no_such};
-use crate::client::{Client, ClientError, shown};
+use crate::client::{ClientError, GatewayClient, shown};
 use crate::local::{Journal, operator};
 use crate::place::complain;
 use crate::token::default_owner;
-use crate::{ChangeArgs, Console, CreateArgs, Exit, On, Output, WorkspaceCommand};
+use crate::{ChangeArgs, Console, CreateArgs, Exit, Output, RunsOn, WorkspaceCommand};
 use gateway_ci::downloads::{DownloadError, Downloads};
 use gateway_ci::settings::{CiSetupError, targets};
 use gateway_config::Config;
-use gateway_net::audit::{Event, Text};
+use gateway_net::audit::{AuditEvent, Text};
 use gateway_store::{CiProject, Executor, Store, Variable};
 use gateway_types::{BadProviderName, ClusterName, UnixSeconds, UserName, WorkspaceName};
 use gateway_workspaces::addresses::Addresses;
@@ -25,7 +25,7 @@ use gateway_workspaces::service::{NewOn, NewOnCi, NewWorkspace, WorkspaceError, 
 
 /// A change that a command asks for.
 #[derive(Clone, Copy)]
-pub(super) struct Change<'a> {
+pub(super) struct DesiredChange<'a> {
     pub(super) wish: Wish,
     pub(super) args: &'a ChangeArgs,
     /// The user is not to be asked for confirmation.
@@ -33,7 +33,7 @@ pub(super) struct Change<'a> {
 }
 
 #[derive(Deserialize)]
-struct Found {
+struct WorkspaceRevision {
     executor: String,
 }
 
@@ -49,20 +49,20 @@ struct AgentRow {
 }
 
 #[derive(Deserialize)]
-struct Detail {
+struct ChangedWorkspace {
     url: String,
     #[serde(default)]
     executor: String,
-    state: Option<Look>,
+    state: Option<WorkspaceLook>,
 }
 
-impl Detail {
+impl ChangedWorkspace {
     fn progress(self) -> Accepted {
         Accepted { look: self.state.unwrap_or_default(), persistence: Persistence::of(&self.executor) }
     }
 }
 
-impl<'a> Change<'a> {
+impl<'a> DesiredChange<'a> {
     /// Returns the change of a command, if it is one.
     pub(super) fn of(command: &'a WorkspaceCommand) -> Option<Self> {
         let (wish, args, is_sure) = match command {
@@ -113,32 +113,36 @@ impl<'a> Change<'a> {
             };
         }
         let (timeout, output) = (args.timeout, args.output);
-        follow(lookout, Waiting { workspace: &args.workspace, wish, asked, timeout, output }, console).await
+        follow(lookout, WorkspaceWait { workspace: &args.workspace, wish, asked, timeout, output }, console).await
     }
 }
 
 /// Asks a gateway for a change.
-pub(super) async fn change(client: &Client, change: Change<'_>, console: &mut Console) -> Result<Exit, ClientError> {
+pub(super) async fn change(
+    client: &GatewayClient,
+    change: DesiredChange<'_>,
+    console: &mut Console,
+) -> Result<Exit, ClientError> {
     if !change.is_wanted(console) {
         return Ok(Exit::Failed);
     }
     let path = format!("/workspaces/{}", change.args.workspace);
     if change.wish == Wish::Terminate {
-        let found: Found = client.get(&path).await?;
+        let found: WorkspaceRevision = client.get(&path).await?;
         if found.executor == Executor::External.as_str() {
             client.delete(&path).await?;
             return Ok(change.deleted(console));
         }
     }
     let wanted = json!({"desired_state": change.wish.desired().as_str()});
-    let detail: Detail = client.patch(&path, &wanted).await?;
+    let detail: ChangedWorkspace = client.patch(&path, &wanted).await?;
     Ok(change.wait(Lookout::Gateway(client), detail.progress(), console).await)
 }
 
 /// Changes a workspace in this machine's database; a running gateway sees it within seconds.
 pub(super) async fn change_here(
     (store, config): (&Store, &Config),
-    change: Change<'_>,
+    change: DesiredChange<'_>,
     console: &mut Console,
     now: UnixSeconds,
 ) -> Result<Exit, Exit> {
@@ -151,7 +155,7 @@ pub(super) async fn change_here(
     if change.wish == Wish::Terminate {
         let deleted = store.delete_external(name, None, now).await.map_err(|error| complain(&error, console))?;
         if deleted {
-            journal.write(Event::WorkspaceForgotten { by: operator(), workspace: Text::of(name) }, console);
+            journal.write(AuditEvent::WorkspaceForgotten { by: operator(), workspace: Text::of(name) }, console);
             return Ok(change.deleted(console));
         }
     }
@@ -167,7 +171,8 @@ pub(super) async fn change_here(
         Wish::Terminate => "terminate",
     };
     let generation = changed.lifecycle.generation;
-    journal.write(Event::WorkspaceRequested { by: operator(), workspace: Text::of(name), how, generation }, console);
+    journal
+        .write(AuditEvent::WorkspaceRequested { by: operator(), workspace: Text::of(name), how, generation }, console);
     Ok(change.wait(Lookout::Here(store), Accepted::of(&changed), console).await)
 }
 
@@ -180,7 +185,11 @@ async fn unmanaged(store: &Store, name: &WorkspaceName, console: &mut Console) -
 }
 
 /// Makes a workspace at a gateway.
-pub(super) async fn create(client: &Client, args: &CreateArgs, console: &mut Console) -> Result<Exit, ClientError> {
+pub(super) async fn create(
+    client: &GatewayClient,
+    args: &CreateArgs,
+    console: &mut Console,
+) -> Result<Exit, ClientError> {
     if args.owner.is_some() {
         console.complain("--owner is for the gateway's own machine: over the API, what you make is yours");
         return Ok(Exit::Usage);
@@ -192,7 +201,7 @@ pub(super) async fn create(client: &Client, args: &CreateArgs, console: &mut Con
     let variables: Vec<Value> = variables.iter().map(variable).collect();
     let (name, mut agent) = (args.workspace.as_str(), args.agent.as_ref().map(ToString::to_string));
     let wanted = match args.executor {
-        On::Kubernetes => {
+        RunsOn::Kubernetes => {
             if agent.is_none() {
                 let Agents { agents } = client.get("/agents").await?;
                 let enabled = agents.into_iter().filter(|agent| agent.enabled).map(|agent| shown(&agent.name));
@@ -203,24 +212,24 @@ pub(super) async fn create(client: &Client, args: &CreateArgs, console: &mut Con
             }
             json!({"name": name, "executor": "kubernetes", "agent": agent, "devfile": devfile, "variables": variables})
         }
-        On::Ci => {
+        RunsOn::Ci => {
             let project = args.project.as_ref().map(|url| json!({"url": url, "ref": args.reference}));
             json!({
                 "name": name, "executor": "ci", "agent": agent, "devfile": devfile, "variables": variables,
                 "project": project, "tags": args.tags,
             })
         }
-        On::External => {
+        RunsOn::External => {
             if let Err(error) = external(args) {
                 return Ok(complain(&error, console));
             }
             json!({"name": name, "executor": "external"})
         }
     };
-    let detail: Detail = client.post("/workspaces", &wanted).await?;
-    let made = Made { url: shown(&detail.url), asked: detail.progress() };
+    let detail: ChangedWorkspace = client.post("/workspaces", &wanted).await?;
+    let made = PrintedWorkspace { url: shown(&detail.url), asked: detail.progress() };
     let exit = present(Lookout::Gateway(client), args, made, console).await;
-    if args.executor == On::External {
+    if args.executor == RunsOn::External {
         next_steps(args, console);
     }
     Ok(exit)
@@ -237,19 +246,19 @@ pub(super) async fn create_here(
         console.complain(format_args!("{} is new: name its owner with --owner", args.workspace));
         return Err(Exit::Usage);
     };
-    if args.executor == On::External {
+    if args.executor == RunsOn::External {
         return create_external_here((store, config), args, &owner, console, now).await;
     }
     let (devfile, variables) = read(args).map_err(|error| complain(&error, console))?;
     let journal = Journal::open(config, now, console)?;
     let only = match (args.executor, &args.agent) {
-        (On::Kubernetes, None) => {
+        (RunsOn::Kubernetes, None) => {
             let clusters = store.clusters().await.map_err(|error| complain(&error, console))?;
             let names = clusters.iter().map(|cluster| cluster.name.to_string()).collect();
             let name = the_only(names).map_err(|error| complain(&error, console))?;
             name.parse().ok()
         }
-        (On::Kubernetes, Some(_)) | (On::Ci | On::External, _) => None,
+        (RunsOn::Kubernetes, Some(_)) | (RunsOn::Ci | RunsOn::External, _) => None,
     };
     let on = on(args, only).map_err(|error| complain(&error, console))?;
     let new = NewWorkspace { name: args.workspace.clone(), on, devfile: devfile.map(Into::into), variables };
@@ -261,8 +270,8 @@ pub(super) async fn create_here(
     let workspace = Text::of(&args.workspace);
     let cluster = managed.kubernetes().map(|state| Text::of(&state.cluster_name));
     let provider = managed.ci().map(|state| Text::of(&state.provider));
-    journal.write(Event::WorkspaceCreated { by: operator(), workspace, cluster, provider }, console);
-    let made = Made { url: address(config, &args.workspace, None), asked: Accepted::of(&managed) };
+    journal.write(AuditEvent::WorkspaceCreated { by: operator(), workspace, cluster, provider }, console);
+    let made = PrintedWorkspace { url: address(config, &args.workspace, None), asked: Accepted::of(&managed) };
     Ok(present(Lookout::Here(store), args, made, console).await)
 }
 
@@ -279,10 +288,10 @@ async fn create_external_here(
     let made = store.create_external(&args.workspace, owner, None, now).await;
     made.map_err(|error| complain(&error, console))?;
     let workspace = Text::of(&args.workspace);
-    journal.write(Event::WorkspaceCreated { by: operator(), workspace, cluster: None, provider: None }, console);
-    let made = Made {
+    journal.write(AuditEvent::WorkspaceCreated { by: operator(), workspace, cluster: None, provider: None }, console);
+    let made = PrintedWorkspace {
         url: address(config, &args.workspace, None),
-        asked: Accepted { look: Look::default(), persistence: Persistence::GivesUp },
+        asked: Accepted { look: WorkspaceLook::default(), persistence: Persistence::GivesUp },
     };
     let exit = present(Lookout::Here(store), args, made, console).await;
     next_steps(args, console);
@@ -338,11 +347,11 @@ fn the_only(mut names: Vec<String>) -> Result<String, BadOn> {
 /// Returns the executor of a workspace; `only` is the one cluster that there is.
 fn on(args: &CreateArgs, only: Option<ClusterName>) -> Result<NewOn, BadOn> {
     match (args.executor, args.agent.as_ref().or(only.as_ref())) {
-        (On::External, _) => Err(BadOn::External),
-        (On::Kubernetes, _) if args.project.is_some() || !args.tags.is_empty() => Err(BadOn::Kubernetes),
-        (On::Kubernetes, Some(cluster)) => Ok(NewOn::Kubernetes { cluster: cluster.clone() }),
-        (On::Kubernetes, None) => Err(BadOn::Agent),
-        (On::Ci, provider) => {
+        (RunsOn::External, _) => Err(BadOn::External),
+        (RunsOn::Kubernetes, _) if args.project.is_some() || !args.tags.is_empty() => Err(BadOn::Kubernetes),
+        (RunsOn::Kubernetes, Some(cluster)) => Ok(NewOn::Kubernetes { cluster: cluster.clone() }),
+        (RunsOn::Kubernetes, None) => Err(BadOn::Agent),
+        (RunsOn::Ci, provider) => {
             let provider = provider.as_ref().map(|name| name.as_str().parse()).transpose()?;
             let project = args.project.clone().map(|url| CiProject { url, reference: args.reference.clone() });
             Ok(NewOn::Ci(NewOnCi { provider, project, tags: args.tags.clone() }))
@@ -396,13 +405,13 @@ fn service(store: &Store, config: &Config) -> Workspaces {
 }
 
 /// A workspace that was just made.
-struct Made {
+struct PrintedWorkspace {
     url: String,
     asked: Accepted,
 }
 
-async fn present(lookout: Lookout<'_>, args: &CreateArgs, made: Made, console: &mut Console) -> Exit {
-    let Made { url, asked } = made;
+async fn present(lookout: Lookout<'_>, args: &CreateArgs, made: PrintedWorkspace, console: &mut Console) -> Exit {
+    let PrintedWorkspace { url, asked } = made;
     let printed = match args.output {
         Output::Text => console.finish_with(&url),
         Output::Json => console.finish_with(line(args.workspace.as_str(), Some(&url), &asked.look)),
@@ -411,12 +420,12 @@ async fn present(lookout: Lookout<'_>, args: &CreateArgs, made: Made, console: &
         return printed;
     }
     let (timeout, output) = (args.timeout, args.output);
-    let waiting = Waiting { workspace: &args.workspace, wish: Wish::Start, asked, timeout, output };
+    let waiting = WorkspaceWait { workspace: &args.workspace, wish: Wish::Start, asked, timeout, output };
     follow(lookout, waiting, console).await
 }
 
 /// Writes the answer to the request, for programs.
-fn line(workspace: &str, url: Option<&str>, look: &Look) -> Value {
+fn line(workspace: &str, url: Option<&str>, look: &WorkspaceLook) -> Value {
     json!({
         "workspace": workspace,
         "url": url,

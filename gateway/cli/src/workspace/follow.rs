@@ -9,8 +9,8 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::wish::{Accepted, Look, Verdict, Wish};
-use crate::client::{Client, ClientError, Events, shown};
+use super::wish::{Accepted, Wish, WishVerdict, WorkspaceLook};
+use crate::client::{ClientError, EventSource, GatewayClient, shown};
 use crate::{Console, Exit, Output};
 use gateway_store::{Store, StoreError};
 use gateway_types::WorkspaceName;
@@ -25,7 +25,7 @@ const LISTEN_INTERVAL: Duration = Duration::from_secs(5);
 #[derive(Clone, Copy)]
 pub(super) enum Lookout<'a> {
     /// At a gateway.
-    Gateway(&'a Client),
+    Gateway(&'a GatewayClient),
     /// In this machine's database.
     Here(&'a Store),
 }
@@ -40,7 +40,7 @@ pub(super) enum LookError {
 }
 
 /// The request that a command waits for, and for how long.
-pub(super) struct Waiting<'a> {
+pub(super) struct WorkspaceWait<'a> {
     pub(super) workspace: &'a WorkspaceName,
     pub(super) wish: Wish,
     /// Answer to the request.
@@ -50,15 +50,15 @@ pub(super) struct Waiting<'a> {
 }
 
 #[derive(Deserialize)]
-struct Detail {
-    state: Option<Look>,
+struct FollowedWorkspace {
+    state: Option<WorkspaceLook>,
 }
 
 impl Lookout<'_> {
-    async fn look(self, workspace: &WorkspaceName) -> Result<Option<Look>, LookError> {
+    async fn look(self, workspace: &WorkspaceName) -> Result<Option<WorkspaceLook>, LookError> {
         match self {
-            Self::Here(store) => Ok(store.managed(workspace).await?.as_ref().map(Look::of)),
-            Self::Gateway(client) => match client.get::<Detail>(&format!("/workspaces/{workspace}")).await {
+            Self::Here(store) => Ok(store.managed(workspace).await?.as_ref().map(WorkspaceLook::of)),
+            Self::Gateway(client) => match client.get::<FollowedWorkspace>(&format!("/workspaces/{workspace}")).await {
                 Ok(detail) => Ok(detail.state),
                 Err(error) if error.code() == Some("not_found") => Ok(None),
                 Err(error) => Err(error.into()),
@@ -70,27 +70,27 @@ impl Lookout<'_> {
 /// Outcome of waiting for news.
 enum News {
     /// The present state; `None` for a workspace that is gone.
-    Seen(Option<Look>),
+    Seen(Option<WorkspaceLook>),
     /// No news.
     Nothing,
 }
 
 /// Source of news: events, or polls without them.
-struct Watch<'a> {
+struct NewsSource<'a> {
     lookout: Lookout<'a>,
     workspace: &'a WorkspaceName,
     /// Events of a gateway, while they come.
-    events: Option<Events>,
+    events: Option<EventSource>,
     listen_at: Instant,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct End {
+struct FollowEnd {
     why: String,
 }
 
-impl Watch<'_> {
+impl NewsSource<'_> {
     /// Waits for news, but not longer than until the next poll would be due.
     async fn next(&mut self) -> Result<News, LookError> {
         self.listen().await;
@@ -106,7 +106,7 @@ impl Watch<'_> {
                 Err(_) => self.deaf(),
             },
             Ok(Some(event)) if event.kind == "end" => {
-                let End { why } = serde_json::from_str(&event.data).unwrap_or_default();
+                let FollowEnd { why } = serde_json::from_str(&event.data).unwrap_or_default();
                 // A termination was reported as a state before.
                 Ok(if why == "forgotten" { News::Seen(None) } else { News::Nothing })
             }
@@ -144,22 +144,22 @@ impl LookError {
 }
 
 /// Waits, and reports the outcome.
-pub(super) async fn follow(lookout: Lookout<'_>, waiting: Waiting<'_>, console: &mut Console) -> Exit {
+pub(super) async fn follow(lookout: Lookout<'_>, waiting: WorkspaceWait<'_>, console: &mut Console) -> Exit {
     let began = Instant::now();
-    let mut watch = Watch { lookout, workspace: waiting.workspace, events: None, listen_at: began };
+    let mut watch = NewsSource { lookout, workspace: waiting.workspace, events: None, listen_at: began };
     let mut teller = Teller { waiting, began, told: None };
     let mut seen = Some(teller.waiting.asked.look.clone());
     loop {
         teller.tell(seen.as_ref(), console);
-        let Waiting { wish, asked, timeout, .. } = &teller.waiting;
+        let WorkspaceWait { wish, asked, timeout, .. } = &teller.waiting;
         match wish.judge(&asked.look, seen.as_ref(), asked.persistence) {
-            Verdict::Reached => return teller.reached(console),
-            Verdict::Failed(reason) => return teller.failed("failed", &reason, console),
-            Verdict::Waiting if began.elapsed() >= *timeout => {
-                let last = seen.as_ref().map(Look::told).unwrap_or_default();
+            WishVerdict::Reached => return teller.reached(console),
+            WishVerdict::Failed(reason) => return teller.failed("failed", &reason, console),
+            WishVerdict::Waiting if began.elapsed() >= *timeout => {
+                let last = seen.as_ref().map(WorkspaceLook::told).unwrap_or_default();
                 return teller.failed("timeout", &format!("not within {timeout:?}; it is {last}"), console);
             }
-            Verdict::Waiting => {}
+            WishVerdict::Waiting => {}
         }
         match watch.next().await {
             Ok(News::Seen(look)) => seen = look,
@@ -175,13 +175,13 @@ pub(super) async fn follow(lookout: Lookout<'_>, waiting: Waiting<'_>, console: 
 }
 
 struct Teller<'a> {
-    waiting: Waiting<'a>,
+    waiting: WorkspaceWait<'a>,
     began: Instant,
-    told: Option<Look>,
+    told: Option<WorkspaceLook>,
 }
 
 impl Teller<'_> {
-    fn tell(&mut self, look: Option<&Look>, console: &mut Console) {
+    fn tell(&mut self, look: Option<&WorkspaceLook>, console: &mut Console) {
         let Some(look) = look else { return };
         let name = self.waiting.workspace;
         let is_news = self.told.as_ref() != Some(look);
@@ -191,7 +191,7 @@ impl Teller<'_> {
                 let seconds = self.began.elapsed().as_secs();
                 console.status(format_args!("{name}: {} ({seconds} s)", shown(&look.told())));
             }
-            Output::Text if self.told.as_ref().map(Look::told) != Some(look.told()) => {
+            Output::Text if self.told.as_ref().map(WorkspaceLook::told) != Some(look.told()) => {
                 console.complain(format_args!("{name}: {}", shown(&look.told())));
             }
             Output::Json | Output::Text => {}
@@ -200,7 +200,7 @@ impl Teller<'_> {
     }
 
     /// Writes a line for programs. A reader that is gone ends nothing: the request has been made.
-    fn line(&self, look: &Look, outcome: Option<(&str, Option<&str>)>, console: &mut Console) {
+    fn line(&self, look: &WorkspaceLook, outcome: Option<(&str, Option<&str>)>, console: &mut Console) {
         let mut line = json!({
             "workspace": self.waiting.workspace.as_str(),
             "desired": look.desired,

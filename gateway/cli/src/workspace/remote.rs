@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::change::{self, Change};
-use super::row::{self, Row};
+use super::change::{self, DesiredChange};
+use super::row::{self, WorkspaceItem};
 use super::{details, opened, present};
-use crate::client::{Client, ClientError, shown};
+use crate::client::{ClientError, GatewayClient, shown};
 use crate::place::complain;
 use crate::{Console, Exit, Output, ShareArgs, ShowArgs, WorkspaceArgs, WorkspaceCommand, table};
 use gateway_types::{Audience, Port, UnixSeconds, WorkspaceName};
@@ -18,15 +18,15 @@ const PAGES_MAX: usize = 1000;
 const TRIES: usize = 5;
 
 #[derive(Deserialize)]
-struct Page {
+struct WorkspaceList {
     workspaces: Vec<Value>,
     next_cursor: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Detail {
+struct WorkspaceDetail {
     #[serde(flatten)]
-    row: Row,
+    row: WorkspaceItem,
     port_url: String,
     agent: Option<Agent>,
     shared_with_you: Vec<ShareRow>,
@@ -73,8 +73,8 @@ struct ShareRow {
 }
 
 /// Runs `gateway workspace` at a gateway.
-pub(super) async fn run(client: &Client, args: &WorkspaceArgs, console: &mut Console, now: UnixSeconds) -> Exit {
-    if let Some(wanted) = Change::of(&args.command) {
+pub(super) async fn run(client: &GatewayClient, args: &WorkspaceArgs, console: &mut Console, now: UnixSeconds) -> Exit {
+    if let Some(wanted) = DesiredChange::of(&args.command) {
         return change::change(client, wanted, console).await.unwrap_or_else(|error| complain(&error, console));
     }
     let done = match &args.command {
@@ -86,25 +86,27 @@ pub(super) async fn run(client: &Client, args: &WorkspaceArgs, console: &mut Con
         | WorkspaceCommand::Terminate(_) => Ok(Exit::Usage),
         WorkspaceCommand::List(args) => list(client, args.output, console).await,
         WorkspaceCommand::Show(args) => show(client, args, console).await,
-        WorkspaceCommand::Open(args) => match client.get::<Detail>(&format!("/workspaces/{}", args.workspace)).await {
-            Ok(detail) => {
-                let url = match args.port {
-                    Some(port) => detail.port_url.replace("{port}", &port.to_string()),
-                    None => detail.row.url,
-                };
-                Ok(present(&shown(&url), args, console))
+        WorkspaceCommand::Open(args) => {
+            match client.get::<WorkspaceDetail>(&format!("/workspaces/{}", args.workspace)).await {
+                Ok(detail) => {
+                    let url = match args.port {
+                        Some(port) => detail.port_url.replace("{port}", &port.to_string()),
+                        None => detail.row.url,
+                    };
+                    Ok(present(&shown(&url), args, console))
+                }
+                Err(error) => Err(error),
             }
-            Err(error) => Err(error),
-        },
+        }
         WorkspaceCommand::Share(args) => share(client, args, console, now).await,
     };
     done.unwrap_or_else(|error| complain(&error, console))
 }
 
-async fn list(client: &Client, output: Output, console: &mut Console) -> Result<Exit, ClientError> {
+async fn list(client: &GatewayClient, output: Output, console: &mut Console) -> Result<Exit, ClientError> {
     let (mut rows, mut path) = (Vec::new(), "/workspaces?limit=200".to_owned());
     for _ in 0..PAGES_MAX {
-        let page: Page = client.get(&path).await?;
+        let page: WorkspaceList = client.get(&path).await?;
         rows.extend(page.workspaces);
         let Some(cursor) = page.next_cursor else { break };
         let cursor: String = form_urlencoded::byte_serialize(cursor.as_bytes()).collect();
@@ -114,19 +116,20 @@ async fn list(client: &Client, output: Output, console: &mut Console) -> Result<
         // As the gateway sends it: a newer one may send more.
         Output::Json => format!("{:#}", json!(rows)),
         Output::Text => {
-            let rows: Vec<Row> = rows.into_iter().filter_map(|row| serde_json::from_value(row).ok()).collect();
+            let rows: Vec<WorkspaceItem> =
+                rows.into_iter().filter_map(|row| serde_json::from_value(row).ok()).collect();
             row::show(&rows, output)
         }
     }))
 }
 
-async fn show(client: &Client, args: &ShowArgs, console: &mut Console) -> Result<Exit, ClientError> {
+async fn show(client: &GatewayClient, args: &ShowArgs, console: &mut Console) -> Result<Exit, ClientError> {
     let path = format!("/workspaces/{}", args.workspace);
     if args.output == Output::Json {
         let detail: Value = client.get(&path).await?;
         return Ok(console.finish_with(format_args!("{detail:#}")));
     }
-    let Detail { row, port_url, agent, shared_with_you } = client.get(&path).await?;
+    let WorkspaceDetail { row, port_url, agent, shared_with_you } = client.get(&path).await?;
     let listening = agent.as_ref().and_then(|agent| agent.listening.as_deref());
     let listening: Option<Vec<String>> = listening.map(|ports| ports.iter().map(PortRow::line).collect());
     let agent = agent.map_or_else(
@@ -173,7 +176,7 @@ async fn show(client: &Client, args: &ShowArgs, console: &mut Console) -> Result
 }
 
 async fn share(
-    client: &Client,
+    client: &GatewayClient,
     args: &ShareArgs,
     console: &mut Console,
     now: UnixSeconds,
@@ -199,7 +202,7 @@ async fn share(
     if args.revoke {
         return Ok(Exit::Success);
     }
-    let Detail { port_url, .. } = client.get(&format!("/workspaces/{}", args.workspace)).await?;
+    let WorkspaceDetail { port_url, .. } = client.get(&format!("/workspaces/{}", args.workspace)).await?;
     let url = shown(&port_url.replace("{port}", &port.to_string()));
     let expires_at = args.lasting.map(|time| now.later(time).to_string());
     let share = json!(ShareRow { port: port.get(), audience: audience.to_string(), expires_at, unknown_user: false });
@@ -250,12 +253,12 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::{Cli, Command};
+    use crate::{Cli, GatewayCommand};
 
     fn args(words: &str) -> ShareArgs {
         let words = format!("gateway workspace share app {words}");
         let command = Cli::try_parse_from(words.split(' ')).unwrap().command;
-        let Command::Workspace(WorkspaceArgs { command: WorkspaceCommand::Share(args) }) = command else {
+        let GatewayCommand::Workspace(WorkspaceArgs { command: WorkspaceCommand::Share(args) }) = command else {
             panic!("{command:?}")
         };
         args

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::address;
-use super::wish::Look;
+use super::wish::WorkspaceLook;
 use crate::client::shown;
 use crate::{Output, table};
 use gateway_config::Config;
@@ -12,7 +12,7 @@ use gateway_store::{Managed, Workspace};
 
 /// A workspace in a list: as a gateway's API has it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(super) struct Row {
+pub(super) struct WorkspaceItem {
     #[serde(default)]
     id: String,
     pub(super) name: String,
@@ -27,7 +27,7 @@ pub(super) struct Row {
     #[serde(default)]
     pub(super) run_url: Option<String>,
     #[serde(default)]
-    pub(super) state: Option<Look>,
+    pub(super) state: Option<WorkspaceLook>,
     #[serde(default)]
     pub(super) created_at: String,
     /// Known only to a running gateway.
@@ -36,7 +36,7 @@ pub(super) struct Row {
     pub(super) url: String,
 }
 
-impl Row {
+impl WorkspaceItem {
     /// Takes the fields from the database, which has all but whether the agent is connected.
     pub(super) fn here(config: &Config, workspace: &Workspace, managed: Option<&Managed>) -> Self {
         Self {
@@ -48,7 +48,7 @@ impl Row {
             cluster: managed.and_then(Managed::kubernetes).map(|state| state.cluster_name.to_string()),
             provider: managed.and_then(Managed::ci).map(|state| state.provider.to_string()),
             run_url: managed.and_then(Managed::run_url).map(str::to_owned),
-            state: managed.map(Look::of),
+            state: managed.map(WorkspaceLook::of),
             created_at: workspace.created_at.to_string(),
             connected: None,
             url: address(config, &workspace.name, None),
@@ -57,7 +57,7 @@ impl Row {
 }
 
 /// Lays workspaces out.
-pub(super) fn show(rows: &[Row], output: Output) -> String {
+pub(super) fn show(rows: &[WorkspaceItem], output: Output) -> String {
     match output {
         Output::Json => format!("{:#}", json!(rows)),
         Output::Text => {

@@ -18,7 +18,7 @@ pub(super) enum Wish {
 /// A workspace as it was seen. States are texts: another version of the gateway may know more of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Look {
+pub(super) struct WorkspaceLook {
     pub(super) desired: String,
     pub(super) actual: String,
     pub(super) reason: Option<String>,
@@ -30,7 +30,7 @@ pub(super) struct Look {
 /// Answer to a request.
 #[derive(Clone, Debug)]
 pub(super) struct Accepted {
-    pub(super) look: Look,
+    pub(super) look: WorkspaceLook,
     pub(super) persistence: Persistence,
 }
 
@@ -61,7 +61,7 @@ impl Persistence {
 
 /// State of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum WishVerdict {
     /// It has come true.
     Reached,
     /// It will not, for this reason.
@@ -91,40 +91,45 @@ impl Wish {
     }
 
     /// Judges the present state, `None` for a workspace that is gone, by the answer to the request.
-    pub(super) fn judge(self, asked: &Look, now: Option<&Look>, persistence: Persistence) -> Verdict {
+    pub(super) fn judge(
+        self,
+        asked: &WorkspaceLook,
+        now: Option<&WorkspaceLook>,
+        persistence: Persistence,
+    ) -> WishVerdict {
         let Some(now) = now else {
             return match self {
-                Self::Terminate => Verdict::Reached,
-                Self::Start | Self::Stop | Self::Restart => Verdict::Failed("the workspace is gone".to_owned()),
+                Self::Terminate => WishVerdict::Reached,
+                Self::Start | Self::Stop | Self::Restart => WishVerdict::Failed("the workspace is gone".to_owned()),
             };
         };
         if !self.is_still_wanted(asked, now) {
-            return Verdict::Failed(format!("somebody asked for {} meanwhile", now.desired));
+            return WishVerdict::Failed(format!("somebody asked for {} meanwhile", now.desired));
         }
         let has_arrived =
             now.actual == self.wanted().as_str() && now.desired != DesiredState::RestartRequested.as_str();
         if has_arrived && (self != Self::Restart || self.has_restarted(asked, now)) {
-            return Verdict::Reached;
+            return WishVerdict::Reached;
         }
         // An earlier failure is not one of this request; and a termination is tried again until it has ended.
         let is_news = now.revision > asked.revision;
         match now.actual.as_str() {
             // It may run in the next moment; the caller knows the deadline.
-            "Failed" if persistence == Persistence::Retries => Verdict::Waiting,
+            "Failed" if persistence == Persistence::Retries => WishVerdict::Waiting,
             "Failed" | "Error" if is_news && self != Self::Terminate => {
-                Verdict::Failed(now.reason.clone().unwrap_or_else(|| "no reason was told".to_owned()))
+                WishVerdict::Failed(now.reason.clone().unwrap_or_else(|| "no reason was told".to_owned()))
             }
-            _ => Verdict::Waiting,
+            _ => WishVerdict::Waiting,
         }
     }
 
     /// Returns whether a restart has come true. It asks once to stop and then, by itself, to run: the second is a
     /// generation of its own. For a stopped workspace, it is a start from the beginning on.
-    fn has_restarted(self, asked: &Look, now: &Look) -> bool {
+    fn has_restarted(self, asked: &WorkspaceLook, now: &WorkspaceLook) -> bool {
         asked.desired == DesiredState::Running.as_str() || now.generation > asked.generation
     }
 
-    fn is_still_wanted(self, asked: &Look, now: &Look) -> bool {
+    fn is_still_wanted(self, asked: &WorkspaceLook, now: &WorkspaceLook) -> bool {
         let wants = |state: DesiredState| now.desired == state.as_str();
         now.generation <= asked.generation
             || match self {
@@ -138,11 +143,11 @@ impl Wish {
 impl Accepted {
     /// Takes the fields from the store.
     pub(super) fn of(managed: &Managed) -> Self {
-        Self { look: Look::of(managed), persistence: Persistence::of(managed.workspace.executor.as_str()) }
+        Self { look: WorkspaceLook::of(managed), persistence: Persistence::of(managed.workspace.executor.as_str()) }
     }
 }
 
-impl Look {
+impl WorkspaceLook {
     /// Takes the fields from the store.
     pub(super) fn of(managed: &Managed) -> Self {
         let life = &managed.lifecycle;
@@ -189,19 +194,25 @@ impl Blocker {
 mod tests {
     use super::*;
 
-    fn look(desired: &str, actual: &str, generation: u64, revision: i64) -> Look {
-        Look { desired: desired.to_owned(), actual: actual.to_owned(), generation, revision, ..Look::default() }
+    fn look(desired: &str, actual: &str, generation: u64, revision: i64) -> WorkspaceLook {
+        WorkspaceLook {
+            desired: desired.to_owned(),
+            actual: actual.to_owned(),
+            generation,
+            revision,
+            ..WorkspaceLook::default()
+        }
     }
 
     #[track_caller]
-    fn check(wish: Wish, asked: &Look, now: &Look, expected: &Verdict) {
+    fn check(wish: Wish, asked: &WorkspaceLook, now: &WorkspaceLook, expected: &WishVerdict) {
         let found = wish.judge(asked, Some(now), Persistence::GivesUp);
         assert_eq!(found, *expected, "{wish:?} {asked:?} {now:?}");
     }
 
     #[test]
     fn wish_comes_true_in_the_state_that_it_asks_for() {
-        use Verdict::{Reached, Waiting};
+        use WishVerdict::{Reached, Waiting};
         let asked = look("Running", "Stopped", 2, 5);
         check(Wish::Start, &asked, &look("Running", "Starting", 2, 6), &Waiting);
         check(Wish::Start, &asked, &look("Running", "Unheard", 2, 6), &Waiting);
@@ -214,12 +225,12 @@ mod tests {
         check(Wish::Terminate, &asked, &look("Terminated", "Terminated", 2, 7), &Reached);
         let gone = |wish: Wish| wish.judge(&asked, None, Persistence::Retries);
         assert_eq!(gone(Wish::Terminate), Reached);
-        assert!(matches!(gone(Wish::Start), Verdict::Failed(_)));
+        assert!(matches!(gone(Wish::Start), WishVerdict::Failed(_)));
     }
 
     #[test]
     fn restart_is_over_when_it_runs_again_and_not_before() {
-        use Verdict::{Reached, Waiting};
+        use WishVerdict::{Reached, Waiting};
         let asked = look("RestartRequested", "Running", 3, 5);
         check(Wish::Restart, &asked, &asked, &Waiting);
         check(Wish::Restart, &asked, &look("RestartRequested", "Stopping", 3, 6), &Waiting);
@@ -231,28 +242,28 @@ mod tests {
 
     #[test]
     fn failure_counts_when_it_is_news_and_tells_its_reason() {
-        let before = Look { reason: Some("old".to_owned()), ..look("Running", "Failed", 2, 5) };
-        check(Wish::Start, &before, &before, &Verdict::Waiting);
-        let after = Look { reason: Some("ImagePullBackOff".to_owned()), ..look("Running", "Failed", 2, 6) };
-        check(Wish::Start, &before, &after, &Verdict::Failed("ImagePullBackOff".to_owned()));
-        let ending = Look { reason: Some("403".to_owned()), ..look("Terminated", "Error", 3, 9) };
-        check(Wish::Terminate, &look("Terminated", "Running", 3, 7), &ending, &Verdict::Waiting);
+        let before = WorkspaceLook { reason: Some("old".to_owned()), ..look("Running", "Failed", 2, 5) };
+        check(Wish::Start, &before, &before, &WishVerdict::Waiting);
+        let after = WorkspaceLook { reason: Some("ImagePullBackOff".to_owned()), ..look("Running", "Failed", 2, 6) };
+        check(Wish::Start, &before, &after, &WishVerdict::Failed("ImagePullBackOff".to_owned()));
+        let ending = WorkspaceLook { reason: Some("403".to_owned()), ..look("Terminated", "Error", 3, 9) };
+        check(Wish::Terminate, &look("Terminated", "Running", 3, 7), &ending, &WishVerdict::Waiting);
     }
 
     #[test]
     fn failure_ends_no_waiting_where_it_is_tried_again() {
         let asked = look("RestartRequested", "Running", 3, 5);
-        let quota = Look { reason: Some("QuotaExceeded".to_owned()), ..look("Running", "Failed", 4, 8) };
+        let quota = WorkspaceLook { reason: Some("QuotaExceeded".to_owned()), ..look("Running", "Failed", 4, 8) };
         for wish in [Wish::Start, Wish::Restart] {
-            assert_eq!(wish.judge(&asked, Some(&quota), Persistence::Retries), Verdict::Waiting);
-            assert!(matches!(wish.judge(&asked, Some(&quota), Persistence::GivesUp), Verdict::Failed(_)));
+            assert_eq!(wish.judge(&asked, Some(&quota), Persistence::Retries), WishVerdict::Waiting);
+            assert!(matches!(wish.judge(&asked, Some(&quota), Persistence::GivesUp), WishVerdict::Failed(_)));
             let running = look("Running", "Running", 4, 9);
-            assert_eq!(wish.judge(&asked, Some(&running), Persistence::Retries), Verdict::Reached);
+            assert_eq!(wish.judge(&asked, Some(&running), Persistence::Retries), WishVerdict::Reached);
             // A refusal by the cluster needs a change by the user.
-            let refused = Look { reason: Some("forbidden".to_owned()), ..look("Running", "Error", 4, 9) };
+            let refused = WorkspaceLook { reason: Some("forbidden".to_owned()), ..look("Running", "Error", 4, 9) };
             assert_eq!(
                 wish.judge(&asked, Some(&refused), Persistence::Retries),
-                Verdict::Failed("forbidden".to_owned())
+                WishVerdict::Failed("forbidden".to_owned())
             );
         }
         assert_eq!(Persistence::of("kubernetes"), Persistence::Retries);
@@ -264,9 +275,9 @@ mod tests {
         let asked = look("Running", "Starting", 2, 5);
         for (wish, desired) in [(Wish::Start, "Stopped"), (Wish::Restart, "Terminated")] {
             let verdict = wish.judge(&asked, Some(&look(desired, "Starting", 3, 6)), Persistence::Retries);
-            assert_eq!(verdict, Verdict::Failed(format!("somebody asked for {desired} meanwhile")));
+            assert_eq!(verdict, WishVerdict::Failed(format!("somebody asked for {desired} meanwhile")));
         }
-        check(Wish::Start, &asked, &look("RestartRequested", "Running", 3, 6), &Verdict::Waiting);
+        check(Wish::Start, &asked, &look("RestartRequested", "Running", 3, 6), &WishVerdict::Waiting);
     }
 
     #[test]
@@ -276,8 +287,11 @@ mod tests {
             finalizers: vec!["kubernetes.io/pvc-protection".to_owned()],
             message: String::new(),
         };
-        let look =
-            Look { blockers: vec![blocker], reason: Some("waiting".to_owned()), ..look("T", "Terminating", 1, 1) };
+        let look = WorkspaceLook {
+            blockers: vec![blocker],
+            reason: Some("waiting".to_owned()),
+            ..look("T", "Terminating", 1, 1)
+        };
         let told =
             "Terminating: waiting; left: PersistentVolumeClaim app-data (finalizers kubernetes.io/pvc-protection)";
         assert_eq!(look.told(), told);

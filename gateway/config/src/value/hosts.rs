@@ -1,11 +1,11 @@
 //! Lists of host names.
 
-use super::Kind;
+use super::ValueKind;
 
 /// Longest name, in bytes (RFC 1035, section 2.3.4).
 const NAME_BYTES_MAX: usize = 253;
 
-pub(crate) const HOST_NAMES: Kind<Vec<String>> = Kind {
+pub(crate) const HOST_NAMES: ValueKind<Vec<String>> = ValueKind {
     accepted: "`off`, or host names without ports, with commas between them: `gateway-admin.internal, gw.example.com`",
     parse: |text| match text {
         "off" => Ok(Vec::new()),

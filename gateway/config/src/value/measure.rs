@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Kind;
+use super::ValueKind;
 
 /// Longest duration that is accepted. Every deadline computed from it stays far inside the clock's range.
 const DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -14,7 +14,7 @@ const DURATION_UNITS_MILLIS: [(&str, u64); 5] =
 /// Largest first, as above.
 const SIZE_UNITS_BYTES: [(&str, u64); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 
-pub(crate) const DURATION: Kind<Duration> = Kind {
+pub(crate) const DURATION: ValueKind<Duration> = ValueKind {
     accepted: "a whole number with a unit: `500ms`, `10s`, `5m`, `1h`, `1d`",
     parse: parse_duration,
     show: |duration| {
@@ -24,18 +24,18 @@ pub(crate) const DURATION: Kind<Duration> = Kind {
     secret: false,
 };
 
-pub(crate) const SIZE: Kind<u64> = Kind {
+pub(crate) const SIZE: ValueKind<u64> = ValueKind {
     accepted: "a whole number of bytes, or with a unit: `64 KiB`, `8MiB`, `1 GiB`",
     parse: parse_size,
     show: |bytes| show_with_unit(*bytes, &SIZE_UNITS_BYTES, " "),
     secret: false,
 };
 
-pub(crate) const COUNT: Kind<usize> =
-    Kind { accepted: "a whole number", parse: parse_count, show: ToString::to_string, secret: false };
+pub(crate) const COUNT: ValueKind<usize> =
+    ValueKind { accepted: "a whole number", parse: parse_count, show: ToString::to_string, secret: false };
 
-pub(crate) const COUNT_32: Kind<u32> =
-    Kind { accepted: "a whole number", parse: parse_count, show: ToString::to_string, secret: false };
+pub(crate) const COUNT_32: ValueKind<u32> =
+    ValueKind { accepted: "a whole number", parse: parse_count, show: ToString::to_string, secret: false };
 
 /// Splits `64 KiB` into `64` and `KiB`.
 fn split_unit(text: &str) -> (&str, &str) {

@@ -4,17 +4,17 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use super::Kind;
+use super::ValueKind;
 
 /// A network such as `10.0.0.0/8`, or one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Network {
+pub struct IpNetwork {
     address: IpAddr,
     /// Number of leading bits that belong to the network.
     bits: u8,
 }
 
-impl Network {
+impl IpNetwork {
     /// Returns whether an address is one of the network's. IPv4 written as IPv6 (RFC 4291, section 2.5.5.2) is IPv4.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
@@ -33,7 +33,7 @@ fn is_same(one: u128, other: u128, bits: u8, width: u32) -> bool {
     (one ^ other).checked_shr(width.saturating_sub(bits.into())).unwrap_or_default() == 0
 }
 
-impl FromStr for Network {
+impl FromStr for IpNetwork {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -62,14 +62,14 @@ impl FromStr for Network {
     }
 }
 
-impl fmt::Display for Network {
+impl fmt::Display for IpNetwork {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is_address = self.bits == if self.address.is_ipv4() { 32 } else { 128 };
         if is_address { self.address.fmt(formatter) } else { write!(formatter, "{}/{}", self.address, self.bits) }
     }
 }
 
-pub(crate) const NETWORKS: Kind<Vec<Network>> = Kind {
+pub(crate) const NETWORKS: ValueKind<Vec<IpNetwork>> = ValueKind {
     accepted: "`off`, or addresses and networks with commas between them: `10.0.0.0/8, 192.0.2.7, 2001:db8::/32`",
     parse: |text| match text {
         "off" => Ok(Vec::new()),
@@ -102,7 +102,7 @@ mod tests {
             ("192.0.2.7", "192.0.2.7", true),
             ("192.0.2.7", "192.0.2.6", false),
         ] {
-            let network: Network = network.parse().expect(network);
+            let network: IpNetwork = network.parse().expect(network);
             assert_eq!(network.contains(address.parse().expect(address)), expected, "{network} {address}");
         }
     }
@@ -126,7 +126,7 @@ mod tests {
             let own = bits.checked_shr(host).unwrap_or_default().checked_shl(host).unwrap_or_default();
             let low = u32::try_from(own & u128::from(u32::MAX)).expect("32 bits");
             let address = if is_v4 { IpAddr::from(low.to_be_bytes()) } else { IpAddr::from(own.to_be_bytes()) };
-            let network = Network { address, bits: prefix };
+            let network = IpNetwork { address, bits: prefix };
             prop_assert_eq!(network.to_string().parse(), Ok(network));
             prop_assert!(network.contains(address));
         }

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use ::url::Url;
 use thiserror::Error;
 
-use super::Kind;
+use super::ValueKind;
 use gateway_types::Secret;
 
 /// Location of the database.
@@ -199,7 +199,7 @@ impl fmt::Display for PostgresUrl {
     }
 }
 
-pub(crate) const STORE_URL: Kind<StoreUrl> = Kind {
+pub(crate) const STORE_URL: ValueKind<StoreUrl> = ValueKind {
     accepted: "`sqlite://` and a path, `sqlite::memory:`, or `postgres://USER@HOST/DATABASE`",
     parse: |text| text.parse().map_err(|error: BadStoreUrl| error.to_string()),
     show: ToString::to_string,

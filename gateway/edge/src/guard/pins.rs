@@ -16,15 +16,15 @@ use hyper::rt::ReadBufCursor;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 
-type Shared<T> = Arc<Mutex<T>>;
+type PinShared<T> = Arc<Mutex<T>>;
 
 /// A connection whose peer has sent everything and then closed its side. No runtime is needed.
-struct Wire {
+struct PinnedWire {
     input: io::Cursor<Vec<u8>>,
-    output: Shared<Vec<u8>>,
+    output: PinShared<Vec<u8>>,
 }
 
-impl hyper::rt::Read for Wire {
+impl hyper::rt::Read for PinnedWire {
     fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, mut buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         let mut chunk = vec![0; buffer.remaining()];
         let length = io::Read::read(&mut self.input, &mut chunk)?;
@@ -33,7 +33,7 @@ impl hyper::rt::Read for Wire {
     }
 }
 
-impl hyper::rt::Write for Wire {
+impl hyper::rt::Write for PinnedWire {
     fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.output.lock().unwrap().extend_from_slice(bytes);
         Poll::Ready(Ok(bytes.len()))
@@ -50,9 +50,9 @@ impl hyper::rt::Write for Wire {
 
 /// Serves one connection and returns, per request, what the service saw, and last the status lines that went out.
 fn serve(input: &[u8]) -> String {
-    let seen: Shared<String> = Arc::default();
-    let output: Shared<Vec<u8>> = Arc::default();
-    let wire = Wire { input: io::Cursor::new(input.to_vec()), output: Arc::clone(&output) };
+    let seen: PinShared<String> = Arc::default();
+    let output: PinShared<Vec<u8>> = Arc::default();
+    let wire = PinnedWire { input: io::Cursor::new(input.to_vec()), output: Arc::clone(&output) };
     let service = service_fn(|request: Request<Incoming>| {
         let seen = Arc::clone(&seen);
         async move {

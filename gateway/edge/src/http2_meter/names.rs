@@ -24,12 +24,12 @@ const NUMBER_BITS_MAX: u32 = 35;
 
 /// Follows the header blocks of one direction.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(super) struct HeaderNames {
     /// One bit for each entry of the table, set for a pseudo field, the newest in the lowest bit. The table has 4,096
     /// bytes, and an entry at least 32: there are never more. Evicted entries are no longer referred to, so evictions
     /// need not be tracked.
     table: u128,
-    at: At,
+    at: BlockPosition,
     /// The pad length is the next byte.
     is_padded: bool,
     /// Bytes of the priority that are to come.
@@ -49,7 +49,7 @@ struct Field {
 
 /// Position in a header block.
 #[derive(Clone, Copy, Debug, Default)]
-enum At {
+enum BlockPosition {
     /// Before a field.
     #[default]
     Field,
@@ -84,10 +84,10 @@ enum Of {
     ValueLength(Field),
 }
 
-impl Names {
+impl HeaderNames {
     /// Begins a block with a HEADERS frame.
     pub(super) fn begin(&mut self, (flags, length): (u8, usize), in_trailers: bool) {
-        self.at = At::Field;
+        self.at = BlockPosition::Field;
         self.is_padded = flags & PADDED != 0;
         self.priority = if flags & PRIORITY != 0 { PRIORITY_BYTES } else { 0 };
         self.left = length.saturating_sub(usize::from(self.is_padded) + usize::from(self.priority));
@@ -109,7 +109,7 @@ impl Names {
             } else if self.left == 0 {
                 // Padding.
                 return;
-            } else if let At::NameRest { left, .. } | At::Value { left, .. } = self.at {
+            } else if let BlockPosition::NameRest { left, .. } | BlockPosition::Value { left, .. } = self.at {
                 let skipped = usize::try_from(left).unwrap_or(usize::MAX).min(self.left).min(payload.len());
                 payload = payload.get(skipped..).unwrap_or_default();
                 self.left -= skipped;
@@ -130,29 +130,29 @@ impl Names {
 
     fn take(&mut self, byte: u8) {
         match self.at {
-            At::Field if byte & 0x80 != 0 => self.number(byte, 7, Of::Field),
-            At::Field if byte & 0x40 != 0 => self.number(byte, 6, Of::Name { is_kept: true }),
-            At::Field if byte & 0x20 != 0 => self.number(byte, 5, Of::Size),
-            At::Field => self.number(byte, 4, Of::Name { is_kept: false }),
-            At::NameLength { is_kept } => {
+            BlockPosition::Field if byte & 0x80 != 0 => self.number(byte, 7, Of::Field),
+            BlockPosition::Field if byte & 0x40 != 0 => self.number(byte, 6, Of::Name { is_kept: true }),
+            BlockPosition::Field if byte & 0x20 != 0 => self.number(byte, 5, Of::Size),
+            BlockPosition::Field => self.number(byte, 4, Of::Name { is_kept: false }),
+            BlockPosition::NameLength { is_kept } => {
                 self.number(byte, 7, Of::NameLength { is_huffman: byte & 0x80 != 0, is_kept })
             }
-            At::ValueLength(field) => self.number(byte, 7, Of::ValueLength(field)),
-            At::Number { value, shift, of } => {
+            BlockPosition::ValueLength(field) => self.number(byte, 7, Of::ValueLength(field)),
+            BlockPosition::Number { value, shift, of } => {
                 let value = value + (u64::from(byte & 0x7f) << shift);
                 let shift = shift + 7;
                 match byte & 0x80 {
                     0 => self.have(value, of),
-                    _ if shift > NUMBER_BITS_MAX => self.at = At::Broken,
-                    _ => self.at = At::Number { value, shift, of },
+                    _ if shift > NUMBER_BITS_MAX => self.at = BlockPosition::Broken,
+                    _ => self.at = BlockPosition::Number { value, shift, of },
                 }
             }
-            At::Name { left, is_huffman, is_kept } => {
+            BlockPosition::Name { left, is_huffman, is_kept } => {
                 let is_pseudo = if is_huffman { byte >> 1 == COLON_HUFFMAN } else { byte == b':' };
-                self.at = At::NameRest { left, field: Field { is_kept, is_pseudo } };
+                self.at = BlockPosition::NameRest { left, field: Field { is_kept, is_pseudo } };
                 self.skip(left - 1);
             }
-            At::NameRest { .. } | At::Value { .. } | At::Broken => {}
+            BlockPosition::NameRest { .. } | BlockPosition::Value { .. } | BlockPosition::Broken => {}
         }
     }
 
@@ -161,7 +161,7 @@ impl Names {
         let most = u8::MAX >> (8 - prefix_bits);
         let value = u64::from(byte & most);
         if byte & most == most {
-            self.at = At::Number { value, shift: 0, of };
+            self.at = BlockPosition::Number { value, shift: 0, of };
         } else {
             self.have(value, of);
         }
@@ -169,14 +169,16 @@ impl Names {
 
     fn have(&mut self, number: u64, of: Of) {
         self.at = match of {
-            Of::Size => At::Field,
+            Of::Size => BlockPosition::Field,
             Of::Field => return self.end(Field { is_kept: false, is_pseudo: self.is_pseudo(number) }),
-            Of::Name { is_kept } if number == 0 => At::NameLength { is_kept },
-            Of::Name { is_kept } => At::ValueLength(Field { is_kept, is_pseudo: self.is_pseudo(number) }),
-            Of::NameLength { is_kept, .. } if number == 0 => At::ValueLength(Field { is_kept, is_pseudo: false }),
-            Of::NameLength { is_huffman, is_kept } => At::Name { left: number, is_huffman, is_kept },
+            Of::Name { is_kept } if number == 0 => BlockPosition::NameLength { is_kept },
+            Of::Name { is_kept } => BlockPosition::ValueLength(Field { is_kept, is_pseudo: self.is_pseudo(number) }),
+            Of::NameLength { is_kept, .. } if number == 0 => {
+                BlockPosition::ValueLength(Field { is_kept, is_pseudo: false })
+            }
+            Of::NameLength { is_huffman, is_kept } => BlockPosition::Name { left: number, is_huffman, is_kept },
             Of::ValueLength(field) => {
-                self.at = At::Value { left: number, field };
+                self.at = BlockPosition::Value { left: number, field };
                 return self.skip(number);
             }
         };
@@ -185,18 +187,18 @@ impl Names {
     /// Moves on in a string of which `to_come` bytes are left.
     fn skip(&mut self, to_come: u64) {
         match &mut self.at {
-            At::NameRest { field, .. } if to_come == 0 => self.at = At::ValueLength(*field),
-            At::Value { field, .. } if to_come == 0 => {
+            BlockPosition::NameRest { field, .. } if to_come == 0 => self.at = BlockPosition::ValueLength(*field),
+            BlockPosition::Value { field, .. } if to_come == 0 => {
                 let field = *field;
                 self.end(field);
             }
-            At::NameRest { left, .. } | At::Value { left, .. } => *left = to_come,
-            At::Field
-            | At::Number { .. }
-            | At::NameLength { .. }
-            | At::Name { .. }
-            | At::ValueLength(_)
-            | At::Broken => {}
+            BlockPosition::NameRest { left, .. } | BlockPosition::Value { left, .. } => *left = to_come,
+            BlockPosition::Field
+            | BlockPosition::Number { .. }
+            | BlockPosition::NameLength { .. }
+            | BlockPosition::Name { .. }
+            | BlockPosition::ValueLength(_)
+            | BlockPosition::Broken => {}
         }
     }
 
@@ -205,7 +207,7 @@ impl Names {
         if field.is_kept {
             self.table = self.table << 1 | u128::from(field.is_pseudo);
         }
-        self.at = At::Field;
+        self.at = BlockPosition::Field;
     }
 
     fn is_pseudo(&self, place: u64) -> bool {
@@ -223,7 +225,7 @@ mod tests {
 
     /// A request's head and then its trailers, in pieces that end at `cuts`. Returns what was found after each.
     fn found(head: &[u8], trailers: &[u8], cuts: &[usize]) -> (bool, bool) {
-        let mut names = Names::default();
+        let mut names = HeaderNames::default();
         let mut look = |block: &[u8], in_trailers| {
             names.begin((0, block.len()), in_trailers);
             let mut from = 0;
@@ -286,7 +288,7 @@ mod tests {
 
     #[test]
     fn table_keeps_the_order_of_its_entries() {
-        let mut names = Names::default();
+        let mut names = HeaderNames::default();
         // `x: 1` above `:authority` of the request.
         let block = [HEAD, b"\x40\x01x\x011"].concat();
         names.begin((0, block.len()), false);
@@ -301,14 +303,14 @@ mod tests {
 
     #[test]
     fn padding_priority_and_continuations_are_no_fields() {
-        let mut names = Names::default();
+        let mut names = HeaderNames::default();
         let payload = b"\x03\x80\x00\x00\x01\x10\x00\x05x-s\x84\x84\x84";
         names.begin((PADDED | PRIORITY, payload.len()), true);
         names.look(payload);
         names.go_on(5);
         names.look(b"um\x017\x84");
         assert!(names.is_malformed());
-        let mut names = Names::default();
+        let mut names = HeaderNames::default();
         names.begin((PADDED, 4), true);
         names.look(b"\x03\x84\x84\x84");
         names.begin((PADDED, 4), true);

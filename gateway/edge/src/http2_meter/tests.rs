@@ -149,7 +149,7 @@ proptest! {
             }
             at = end;
         }
-        let seen = |frames: &[Frame]| frames.iter().map(|frame| (frame.kind, frame.length, frame.stream)).collect::<Vec<_>>();
+        let seen = |frames: &[FrameHead]| frames.iter().map(|frame| (frame.kind, frame.length, frame.stream)).collect::<Vec<_>>();
         prop_assert_eq!(seen(&found), seen(&expected));
         prop_assert_eq!((heads.filled, heads.left), (0, 0));
     }

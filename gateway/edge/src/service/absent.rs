@@ -5,7 +5,7 @@
 
 use tokio::time::Instant;
 
-use super::{Edge, Refusal};
+use super::{Edge, EdgeAnswer};
 use crate::address::Address;
 use gateway_auth::site::WORKSPACE_PAGES;
 use gateway_http::respond::Failure;
@@ -13,7 +13,7 @@ use gateway_types::{ActualState, DesiredState, Lifecycle};
 
 impl Edge {
     /// Finds the reason. The caller may use the workspace; only its owner is offered to start it.
-    pub(super) async fn absent(&self, address: &Address, is_owner: bool, now: Instant) -> Refusal {
+    pub(super) async fn absent(&self, address: &Address, is_owner: bool, now: Instant) -> EdgeAnswer {
         let name = &address.name;
         let is_managed = match self.workspace(name, now).await {
             Ok(Some(workspace)) => workspace.executor.is_managed(),
@@ -25,7 +25,7 @@ impl Edge {
         let load =
             async || Ok::<_, gateway_store::StoreError>(self.store.managed(name).await?.map(|found| found.lifecycle));
         match self.lives.get(name, now, load).await {
-            Ok(Some(life)) if !is_running(&life) => Refusal::Stopped(is_owner.then(|| self.start_address(address))),
+            Ok(Some(life)) if !is_running(&life) => EdgeAnswer::Stopped(is_owner.then(|| self.start_address(address))),
             // It runs, so its agent is about to come; or its state is unknown.
             Ok(Some(_) | None) | Err(_) => Failure::AgentAbsent.into(),
         }

@@ -3,7 +3,7 @@
 use tokio::time::Instant;
 
 use super::Edge;
-use gateway_auth::request::{At, Offered};
+use gateway_auth::request::{Offered, OfferedAt};
 use gateway_store::AccessChange;
 
 impl Edge {
@@ -31,7 +31,9 @@ impl Edge {
     pub async fn refresh(&self, change: &AccessChange) {
         let now = Instant::now();
         match change {
-            AccessChange::Token(hash) => drop(self.visitors.principal(&Offered::Token(*hash), At::Public, now).await),
+            AccessChange::Token(hash) => {
+                drop(self.visitors.principal(&Offered::Token(*hash), OfferedAt::Public, now).await)
+            }
             AccessChange::User(user) => drop(self.visitors.standing(user, now).await),
             AccessChange::Workspace(name) => drop(self.workspace(name, now).await),
             AccessChange::Everything => {}

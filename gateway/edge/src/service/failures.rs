@@ -19,7 +19,7 @@ use gateway_types::{Limit, Port, UserName};
 
 /// Facts known of a request by the time it fails.
 #[derive(Debug)]
-pub struct Known {
+pub struct RequestFacts {
     /// Time at which its head was there.
     pub(super) began: Instant,
     /// Target: `None` for the public host, and while nothing is known yet.
@@ -30,7 +30,7 @@ pub struct Known {
     pub user: Option<UserName>,
 }
 
-impl Known {
+impl RequestFacts {
     /// Begins with nothing known.
     #[must_use]
     pub fn new(began: Instant) -> Self {
@@ -44,7 +44,7 @@ impl Known {
 }
 
 /// A failure as the log has it.
-pub struct Line<'a> {
+pub struct FailureLine<'a> {
     /// Text of the line.
     pub message: &'static str,
     /// Code of the failure.
@@ -57,7 +57,7 @@ pub struct Line<'a> {
     pub trace: &'a str,
 }
 
-impl<'a> Line<'a> {
+impl<'a> FailureLine<'a> {
     pub(super) fn of(failure: Failure, trace: &'a str) -> Self {
         let (code, detail, status) = (failure.code(), failure.detail(), failure.status());
         Self { message: "request failed", code, detail, status, trace }
@@ -110,8 +110,8 @@ impl Failures {
     }
 
     /// Writes one line about a request that failed; strangers' lines are bounded in number.
-    pub fn log(&self, line: &Line<'_>, known: &Known, origin: &Origin) {
-        let Line { message, code, detail, status, trace } = line;
+    pub fn log(&self, line: &FailureLine<'_>, known: &RequestFacts, origin: &Origin) {
+        let FailureLine { message, code, detail, status, trace } = line;
         let now = Instant::now();
         let host = known.address.as_ref().map(|address| &*address.host);
         let workspace = known.address.as_ref().map(|address| tracing::field::display(&address.name));
@@ -127,20 +127,26 @@ impl Failures {
     }
 
     /// Counts and logs a failure, and makes its answer.
-    pub(super) fn answer(&self, failure: Failure, form: Form, known: &Known, origin: &Origin) -> Response<Bytes> {
+    pub(super) fn answer(
+        &self,
+        failure: Failure,
+        form: Form,
+        known: &RequestFacts,
+        origin: &Origin,
+    ) -> Response<Bytes> {
         let trace = self.traces.next();
         self.metrics.failed(failure.code());
         if let Failure::Overloaded { limit } = failure {
             self.shares.refused(limit);
         }
         self.metrics.took(AnsweredBy::Gateway, known.began.elapsed());
-        self.log(&Line::of(failure, &trace), known, origin);
+        self.log(&FailureLine::of(failure, &trace), known, origin);
         respond::response(failure, form.wants, &trace, form.is_head)
     }
 
     /// Counts and logs the failure of a request that is not looked into, and makes its answer.
     pub(crate) fn answer_unread(&self, failure: Failure, form: Form, origin: &Origin) -> Response<Bytes> {
-        self.answer(failure, form, &Known::new(Instant::now()), origin)
+        self.answer(failure, form, &RequestFacts::new(Instant::now()), origin)
     }
 
     /// Counts a request that failed before its user was looked up; returns the failure to answer with.

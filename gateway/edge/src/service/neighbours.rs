@@ -21,7 +21,7 @@ use super::Edge;
 use crate::address::Address;
 use gateway_auth::policy::{Exposure, sees};
 use gateway_auth::sign_in::path::{ReturnPath, is_reserved};
-use gateway_auth::sign_in::{Entered, Visit};
+use gateway_auth::sign_in::{Entered, PageVisit};
 use gateway_store::wall_clock;
 use gateway_types::opaque::Opaque;
 use gateway_types::principal::{Principal, Via};
@@ -59,7 +59,7 @@ fn nearest(own: Port, listening: impl Iterator<Item = Port>) -> Vec<Port> {
 
 impl Edge {
     /// Answers a visit to a stop of a tour; `None` if there is no such tour, or it does not lead over this host.
-    pub(super) fn pass_neighbour(&self, visit: Visit<'_>, host: &str, now: Instant) -> Option<Response<Bytes>> {
+    pub(super) fn pass_neighbour(&self, visit: PageVisit<'_>, host: &str, now: Instant) -> Option<Response<Bytes>> {
         let onward = self.neighbours.tours.onward(visit.uri.query()?, host, now)?;
         Some(self.visitors.sign_in.pass(visit, host, &self.at(&onward), now))
     }

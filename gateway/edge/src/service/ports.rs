@@ -7,13 +7,13 @@ use http::request::Parts;
 use http::{Method, Response};
 
 use super::anonymous::count;
-use super::failures::{Form, Known};
-use super::{Edge, Origin, Refusal, attached};
+use super::failures::{Form, RequestFacts};
+use super::{Edge, EdgeAnswer, Origin, attached};
 use crate::address::Address;
 use crate::body::ResponseBody;
 use gateway_agents::registry::LiveSession;
-use gateway_auth::policy::{Exposure, Seen, may_see, shared_with};
-use gateway_auth::request::{At, Offered};
+use gateway_auth::policy::{Exposure, Visibility, may_see, shared_with};
+use gateway_auth::request::{Offered, OfferedAt};
 use gateway_http::respond::ports::{self, PortLink, PortList};
 use gateway_http::respond::{self, Failure, Wants};
 use gateway_store::wall_clock;
@@ -28,12 +28,12 @@ impl Edge {
         offered: &Offered,
         origin: &Origin,
         (address, session): (&Address, Option<Arc<LiveSession>>),
-        known: &mut Known,
-    ) -> Result<Response<ResponseBody>, Refusal> {
+        known: &mut RequestFacts,
+    ) -> Result<Response<ResponseBody>, EdgeAnswer> {
         let now = known.began;
         let turn = self.visitors.may_try(offered, origin, now).await?;
         let shape = self.shape(parts, address, offered);
-        let principal = self.visitors.principal(offered, At::Workspace(&address.host), now).await?;
+        let principal = self.visitors.principal(offered, OfferedAt::Workspace(&address.host), now).await?;
         known.user = principal.as_ref().map(|principal| principal.user.clone());
         // As for a port: without a principal the store is not asked.
         let record = match &principal {
@@ -57,7 +57,7 @@ impl Edge {
         let is_draining = self.drain.is_draining();
         let session = attached(session).await;
         let Some(session) = session else {
-            let why = self.absent(address, seen == Seen::Owner, now);
+            let why = self.absent(address, seen == Visibility::Owner, now);
             return Err(if is_draining { Failure::Draining.into() } else { why.await });
         };
         let shares = record.as_ref().map_or(&[][..], |record| &record.shares);
@@ -69,7 +69,7 @@ impl Edge {
         let mut response =
             self.failures.answer(Failure::NoDefaultPort, Form { wants: Wants::Json, is_head }, known, origin);
         ports::add_to_problem(&mut response, &list);
-        Err(Refusal::Response(Box::new(response)))
+        Err(EdgeAnswer::Response(Box::new(response)))
     }
 
     /// Finds the ports that the visitor may open: those that listen, and those that the agent or a share names.
@@ -77,26 +77,26 @@ impl Edge {
         &self,
         address: &'a Address,
         session: &LiveSession,
-        (seen, principal, shares): (Seen, Option<&Principal>, &[Share]),
+        (seen, principal, shares): (Visibility, Option<&Principal>, &[Share]),
     ) -> PortList<'a> {
         let listening = session.listening().await;
         let listens = |port: Port| listening.as_ref().map(|ports| ports.contains(&port));
         let mut found: BTreeMap<Port, Option<bool>> = BTreeMap::new();
         match (seen, principal) {
-            (Seen::Owner, _) => {
+            (Visibility::Owner, _) => {
                 found.extend(listening.iter().flat_map(|ports| ports.iter()).map(|port| (*port, Some(true))));
                 let named = session.ports().iter().filter_map(|named| Port::new(named.number));
                 found.extend(named.map(|port| (port, listens(port))));
             }
-            (Seen::Shared, Some(principal)) => {
+            (Visibility::Shared, Some(principal)) => {
                 let theirs = shared_with(principal, shares, wall_clock()).map(|share| share.port);
                 found.extend(theirs.map(|port| (port, listens(port))));
             }
-            (Seen::Shared, None) => {}
+            (Visibility::Shared, None) => {}
         }
         let url = |port| self.site.workspace(&self.rules.format(&address.name, Some(port)), "/");
         let links = found.into_iter().map(|(port, listens)| PortLink { port, url: url(port), listens }).collect();
-        let is_any_exposed = seen == Seen::Owner && session.ports().is_empty();
+        let is_any_exposed = seen == Visibility::Owner && session.ports().is_empty();
         let pattern = is_any_exposed
             .then(|| self.site.workspace(&format!("PORT-{}", self.rules.format(&address.name, None)), "/"));
         PortList { workspace: &address.name, links, pattern }

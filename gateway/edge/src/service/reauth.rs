@@ -9,11 +9,11 @@ use tracing::{info, warn};
 use tunnel_link::raw::CUT_TIMEOUT;
 
 use super::Edge;
-use super::failures::Known;
+use super::failures::RequestFacts;
 use crate::followers::Followed;
-use crate::living::Watch;
-use gateway_auth::policy::{Decision, Purpose, RequestShape, Source};
-use gateway_auth::request::At;
+use crate::living::AccessWatch;
+use gateway_auth::policy::{Decision, Purpose, RequestShape, RequestSource};
+use gateway_auth::request::OfferedAt;
 use gateway_http::respond::Failure;
 use gateway_store::wall_clock;
 
@@ -34,7 +34,7 @@ const _: () = assert!(
 const TURN: usize = 64;
 
 /// A request that was let through once does not change its shape; only user and target are checked again.
-const SHAPE: RequestShape = RequestShape { purpose: Purpose::Read, source: Source::SameOrigin };
+const SHAPE: RequestShape = RequestShape { purpose: Purpose::Read, source: RequestSource::SameOrigin };
 
 impl Edge {
     /// Runs until the edge's drain begins.
@@ -79,7 +79,7 @@ impl Edge {
     }
 
     async fn recheck_follower(&self, followed: &Followed) {
-        match self.visitors.principal(followed.offered(), At::Public, Instant::now()).await {
+        match self.visitors.principal(followed.offered(), OfferedAt::Public, Instant::now()).await {
             Ok(Some(principal)) if principal.user == *followed.user() => {}
             // As for watches: an outage ends nothing that is open.
             Err(_unavailable) => {}
@@ -91,12 +91,12 @@ impl Edge {
     }
 
     /// Returns whether it was cut.
-    async fn recheck_one(&self, watch: &Watch) -> bool {
+    async fn recheck_one(&self, watch: &AccessWatch) -> bool {
         if watch.is_ended() {
             return false;
         }
         let at = (watch.address(), watch.port());
-        let failure = match self.decide(watch.offered(), at, SHAPE, &mut Known::new(Instant::now())).await {
+        let failure = match self.decide(watch.offered(), at, SHAPE, &mut RequestFacts::new(Instant::now())).await {
             Ok(Decision::Allow(grant)) if watch.is_upheld_by(&grant) => return false,
             // A store that does not answer ends new requests, not bytes that are under way.
             Err(_unavailable) => return false,

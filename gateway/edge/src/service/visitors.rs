@@ -9,12 +9,12 @@ use tokio::time::Instant;
 use super::Origin;
 use super::anonymous::{count_visitor, overloaded};
 use gateway_auth::cache::{Cache, Unavailable};
-use gateway_auth::request::{At, Identities, LiveToken, Offered};
+use gateway_auth::request::{Identities, LiveToken, Offered, OfferedAt};
 use gateway_auth::sign_in::SignIn;
 use gateway_http::respond::Failure;
-use gateway_net::limits::Turn;
+use gateway_net::limits::LookupPermit;
 use gateway_store::{Store, StoreError, TokenSubject, wall_clock};
-use gateway_types::principal::{Principal, Standing};
+use gateway_types::principal::{Principal, UserStatus};
 use gateway_types::{Limit, UserName};
 
 /// Who clients are, for the workspace hosts and the public host alike.
@@ -23,7 +23,7 @@ pub struct Visitors {
     /// Principals by their credentials.
     pub identities: Arc<Identities>,
     /// State of users: whether disabled, and their groups.
-    pub users: Cache<UserName, Standing>,
+    pub users: Cache<UserName, UserStatus>,
     /// Longest time that groups count after the sign-in that brought them.
     pub groups_age_max: Duration,
     /// Sign-in pages and one-time codes.
@@ -37,7 +37,12 @@ impl Visitors {
     ///
     /// # Errors
     /// [`Failure::Overloaded`] when the store does not answer.
-    pub async fn principal(&self, offered: &Offered, at: At<'_>, now: Instant) -> Result<Option<Principal>, Failure> {
+    pub async fn principal(
+        &self,
+        offered: &Offered,
+        at: OfferedAt<'_>,
+        now: Instant,
+    ) -> Result<Option<Principal>, Failure> {
         let load = async |hash: [u8; 32]| {
             let record = self.store.token_by_hash(&hash).await?.filter(|record| record.is_live(wall_clock()));
             Ok::<_, StoreError>(record.and_then(|record| match record.subject {
@@ -61,7 +66,7 @@ impl Visitors {
     ///
     /// # Errors
     /// [`Unavailable`] when the store does not answer and nothing is remembered.
-    pub async fn standing(&self, user: &UserName, now: Instant) -> Result<Standing, Unavailable> {
+    pub async fn standing(&self, user: &UserName, now: Instant) -> Result<UserStatus, Unavailable> {
         let load = async || self.store.standing(user).await.map(Some);
         Ok(self.users.get(user, now, load).await?.unwrap_or_default())
     }
@@ -76,7 +81,7 @@ impl Visitors {
         offered: &Offered,
         origin: &'a Origin,
         now: Instant,
-    ) -> Result<Option<Turn<'a>>, Failure> {
+    ) -> Result<Option<LookupPermit<'a>>, Failure> {
         if !self.identities.needs_lookup(offered, now) {
             return Ok(None);
         }
@@ -98,7 +103,7 @@ impl Visitors {
         now: Instant,
     ) -> Result<Option<Principal>, Failure> {
         let turn = self.may_try(offered, origin, now).await?;
-        let principal = self.principal(offered, At::Public, now).await?;
+        let principal = self.principal(offered, OfferedAt::Public, now).await?;
         drop(turn);
         count_visitor(principal.as_ref(), offered, origin, now)?;
         Ok(principal)

@@ -21,7 +21,7 @@ use tunnel_proto::reason::Reason;
 
 use crate::forward::failure_of_channel;
 use crate::living::UnderWay;
-use crate::upstream::http1::Connection;
+use crate::upstream::http1::Http1Connection;
 use crate::websocket::frames::{Frames, close_frame};
 use gateway_http::respond::Failure;
 
@@ -41,7 +41,7 @@ struct Farewell {
 /// (its value is the time left for the last message), or the user's access ends. `frames` is there for a WebSocket.
 pub(super) async fn carry(
     user: OnUpgrade,
-    app: Box<Connection>,
+    app: Box<Http1Connection>,
     frames: Option<Frames>,
     idle: Duration,
     watch: &UnderWay,

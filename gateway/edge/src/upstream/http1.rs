@@ -155,7 +155,7 @@ impl Wake for Bell {
 
 /// A connection. Dropped with a response under way, or a request, it resets its channel, so that the app hears of it.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct Http1Connection {
     channel: ChannelIo,
     decoder: Decoder,
     upload: Upload,
@@ -165,7 +165,7 @@ pub(crate) struct Connection {
     idle_waker: Waker,
 }
 
-impl Connection {
+impl Http1Connection {
     /// Makes a connection over a new channel. `pool` is notified when something comes while it is idle.
     pub(super) fn new(channel: ChannelIo, pool: Arc<Notify>) -> Box<Self> {
         let bell = Arc::new(Bell { rung: AtomicBool::new(false), pool });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::{Key, Upstreams};
+use super::{PoolKey, Upstreams};
 use gateway_types::UserName;
 
 /// Most ports to which one client's connections are kept at a time. A browser that joins hosts on one HTTP/2 connection
@@ -14,19 +14,19 @@ const PORTS_PER_CLIENT_MAX: usize = 16;
 
 /// A client's connection that came without a sign-in. Connections kept for it end with it.
 #[derive(Debug)]
-pub(crate) struct Client {
+pub(crate) struct AnonymousClient {
     number: u64,
     upstreams: Arc<Upstreams>,
-    ports: Mutex<Vec<Key>>,
+    ports: Mutex<Vec<PoolKey>>,
 }
 
-impl Client {
+impl AnonymousClient {
     pub(super) fn new(number: u64, upstreams: Arc<Upstreams>) -> Self {
         Self { number, upstreams, ports: Mutex::default() }
     }
 
     /// Notes that a connection to a port is about to be kept.
-    pub(super) fn keeps(&self, key: Key) {
+    pub(super) fn keeps(&self, key: PoolKey) {
         let first = {
             let mut ports = self.ports.lock();
             if ports.contains(&key) {
@@ -41,7 +41,7 @@ impl Client {
     }
 }
 
-impl Drop for Client {
+impl Drop for AnonymousClient {
     fn drop(&mut self) {
         for key in std::mem::take(self.ports.get_mut()) {
             self.upstreams.forget(key, self.number);
@@ -55,7 +55,7 @@ pub(crate) enum Owner {
     /// A user, on any connection of theirs.
     User(UserName),
     /// A client, as long as its connection lasts.
-    Client(Arc<Client>),
+    Client(Arc<AnonymousClient>),
 }
 
 /// The owner of a kept connection, without keeping a client's connection alive.
@@ -67,7 +67,7 @@ pub(super) enum KeptFor {
 
 impl Owner {
     /// Splits into the owner to keep with a connection to a port, and the client that has to live until it is kept.
-    pub(super) fn into_kept(self, key: Key) -> (KeptFor, Option<Arc<Client>>) {
+    pub(super) fn into_kept(self, key: PoolKey) -> (KeptFor, Option<Arc<AnonymousClient>>) {
         match self {
             Self::User(user) => (KeptFor::User(user), None),
             Self::Client(client) => {

@@ -9,11 +9,11 @@ use http_body::Frame;
 use tokio::sync::mpsc;
 use tunnel_link::drain::Drain;
 
-use super::http1::{Connection, Error};
+use super::http1::{Error, Http1Connection};
 
 /// A part of an answer. The end is explicit: a task that was cut must not look like one.
 #[derive(Debug)]
-enum Part {
+enum AnswerPart {
     Frame(Frame<Bytes>),
     End,
 }
@@ -21,7 +21,7 @@ enum Part {
 /// The answer's body, as the task hands it on. Dropping it before the end ends the connection.
 #[derive(Debug)]
 pub(crate) struct Relayed {
-    parts: mpsc::Receiver<Result<Part, Error>>,
+    parts: mpsc::Receiver<Result<AnswerPart, Error>>,
     /// Bytes to come, if that is known.
     left: Option<u64>,
     is_over: bool,
@@ -29,7 +29,7 @@ pub(crate) struct Relayed {
 
 impl Relayed {
     /// Gives a connection to a task of `tasks`. It is not used again.
-    pub(super) fn start(connection: Box<Connection>, tasks: &Drain) -> Self {
+    pub(super) fn start(connection: Box<Http1Connection>, tasks: &Drain) -> Self {
         let (sender, parts) = mpsc::channel(1);
         let (left, is_over) = (connection.left(), connection.is_answered());
         tasks.spawn(run(connection, sender));
@@ -44,13 +44,13 @@ impl Relayed {
             return Poll::Ready(None);
         }
         Poll::Ready(match ready!(self.parts.poll_recv(context)) {
-            Some(Ok(Part::Frame(frame))) => {
+            Some(Ok(AnswerPart::Frame(frame))) => {
                 let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
                 self.left = self.left.map(|left| left.saturating_sub(bytes));
                 self.is_over = self.left == Some(0);
                 Some(Ok(frame))
             }
-            Some(Ok(Part::End)) => {
+            Some(Ok(AnswerPart::End)) => {
                 self.is_over = true;
                 None
             }
@@ -70,7 +70,7 @@ impl Relayed {
     }
 }
 
-async fn run(mut connection: Box<Connection>, parts: mpsc::Sender<Result<Part, Error>>) {
+async fn run(mut connection: Box<Http1Connection>, parts: mpsc::Sender<Result<AnswerPart, Error>>) {
     let failed = match answer(&mut connection, &parts).await {
         Ok(Answered::Whole) => return rest(connection).await,
         Ok(Answered::Abandoned) => return,
@@ -88,7 +88,10 @@ enum Answered {
     Abandoned,
 }
 
-async fn answer(connection: &mut Connection, parts: &mpsc::Sender<Result<Part, Error>>) -> Result<Answered, Error> {
+async fn answer(
+    connection: &mut Http1Connection,
+    parts: &mpsc::Sender<Result<AnswerPart, Error>>,
+) -> Result<Answered, Error> {
     while !connection.is_answered() {
         let place = tokio::select! {
             biased;
@@ -105,7 +108,7 @@ async fn answer(connection: &mut Connection, parts: &mpsc::Sender<Result<Part, E
             frame = poll_fn(|context| connection.poll_frame(context)) => frame,
         };
         match frame.transpose()? {
-            Some(frame) => place.send(Ok(Part::Frame(frame))),
+            Some(frame) => place.send(Ok(AnswerPart::Frame(frame))),
             None => break,
         }
     }
@@ -115,7 +118,7 @@ async fn answer(connection: &mut Connection, parts: &mpsc::Sender<Result<Part, E
             end = parts.reserve() => {
                 // A receiver that knew the length no longer takes it.
                 if let Ok(end) = end {
-                    end.send(Ok(Part::End));
+                    end.send(Ok(AnswerPart::End));
                 }
                 return Ok(Answered::Whole);
             }
@@ -125,7 +128,7 @@ async fn answer(connection: &mut Connection, parts: &mpsc::Sender<Result<Part, E
 }
 
 /// Sends what is left of the request, for as long as the app listens.
-async fn rest(mut connection: Box<Connection>) {
+async fn rest(mut connection: Box<Http1Connection>) {
     poll_fn(|context| {
         if connection.poll_upload(context).is_ready() {
             return Poll::Ready(());

@@ -12,10 +12,10 @@ const REASON_BYTES_MAX: usize = 123;
 
 /// Position of the bytes of one direction in its frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Frames(At);
+pub struct Frames(FramePosition);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum At {
+enum FramePosition {
     /// Between two frames.
     #[default]
     Border,
@@ -34,24 +34,24 @@ impl Frames {
     pub fn pass(&mut self, mut bytes: &[u8]) {
         while let Some((&byte, rest)) = bytes.split_first() {
             (self.0, bytes) = match self.0 {
-                At::Border if byte & 0x0f == CLOSE => (At::Closing, rest),
-                At::Border => (At::Begun, rest),
-                At::Begun => (length_of(byte), rest),
-                At::Length { digits, length, is_masked } => {
+                FramePosition::Border if byte & 0x0f == CLOSE => (FramePosition::Closing, rest),
+                FramePosition::Border => (FramePosition::Begun, rest),
+                FramePosition::Begun => (length_of(byte), rest),
+                FramePosition::Length { digits, length, is_masked } => {
                     let length = length << 8 | u64::from(byte);
                     let next = match digits {
                         0 | 1 => payload(length, is_masked),
-                        more => At::Length { digits: more - 1, length, is_masked },
+                        more => FramePosition::Length { digits: more - 1, length, is_masked },
                     };
                     (next, rest)
                 }
-                At::Payload { left } => {
+                FramePosition::Payload { left } => {
                     let passed = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
                     let left = left.saturating_sub(passed as u64);
-                    let next = if left == 0 { At::Border } else { At::Payload { left } };
+                    let next = if left == 0 { FramePosition::Border } else { FramePosition::Payload { left } };
                     (next, bytes.get(passed..).unwrap_or_default())
                 }
-                At::Closing => return,
+                FramePosition::Closing => return,
             };
         }
     }
@@ -59,24 +59,24 @@ impl Frames {
     /// Returns whether a frame may come next: between two frames, also of one message, and before a close.
     #[must_use]
     pub fn is_at_border(self) -> bool {
-        self.0 == At::Border
+        self.0 == FramePosition::Border
     }
 }
 
 /// Reads the second byte of a frame.
-fn length_of(byte: u8) -> At {
+fn length_of(byte: u8) -> FramePosition {
     let is_masked = byte & 0x80 != 0;
     match byte & 0x7f {
-        126 => At::Length { digits: 2, length: 0, is_masked },
-        127 => At::Length { digits: 8, length: 0, is_masked },
+        126 => FramePosition::Length { digits: 2, length: 0, is_masked },
+        127 => FramePosition::Length { digits: 8, length: 0, is_masked },
         short => payload(u64::from(short), is_masked),
     }
 }
 
-fn payload(length: u64, is_masked: bool) -> At {
+fn payload(length: u64, is_masked: bool) -> FramePosition {
     match length.saturating_add(if is_masked { 4 } else { 0 }) {
-        0 => At::Border,
-        left => At::Payload { left },
+        0 => FramePosition::Border,
+        left => FramePosition::Payload { left },
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use gateway_types::ClusterName;
-use gateway_workspaces::agents_dir::{Refusal, Stamp, cluster_of, folders, name_of, read_bounded};
+use gateway_workspaces::agents_dir::{FileRefusal, Stamp, cluster_of, folders, name_of, read_bounded};
 use workspace_spec::environment::template::{TEMPLATE_BYTES_MAX, Template, TemplateName};
 
 /// The folder of each cluster agent's templates.
@@ -21,7 +21,7 @@ const TEMPLATES_MAX: usize = 200;
 #[derive(Debug, Default)]
 pub(super) struct Scanned {
     /// Files that are new or have changed, and folders that cannot be read.
-    pub(super) found: Vec<Found>,
+    pub(super) found: Vec<ChangedTemplate>,
     /// Cluster agents whose files are all known now.
     pub(super) listed: Vec<Listed>,
 }
@@ -37,7 +37,7 @@ pub(super) struct Listed {
 
 /// A file that is new or has changed.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct ChangedTemplate {
     pub(super) path: PathBuf,
     /// `None` for folders, which are scanned each time.
     pub(super) stamp: Option<Stamp>,
@@ -48,7 +48,7 @@ pub(super) struct Found {
 #[derive(Debug)]
 pub(super) enum Read {
     Template(ClusterName, Template),
-    Refused(About, Refusal),
+    Refused(About, FileRefusal),
 }
 
 /// Template that a refusal affects.
@@ -71,8 +71,8 @@ impl From<Option<TemplateName>> for About {
 /// Reads every template below a folder, and returns the problems of each that cannot be in force. A folder that cannot
 /// be read at all is reported by the readers of configurations there.
 #[must_use]
-pub fn check(dir: &Path) -> Vec<Refusal> {
-    let refused = |found: Found| match found.read {
+pub fn check(dir: &Path) -> Vec<FileRefusal> {
+    let refused = |found: ChangedTemplate| match found.read {
         Read::Template(..) => None,
         Read::Refused(_, refusal) => Some(refusal),
     };
@@ -93,8 +93,8 @@ pub(super) fn scan(dir: &Path, seen: &HashMap<PathBuf, Stamp>) -> Scanned {
 fn look(agent: &Path, seen: &HashMap<PathBuf, Stamp>, scanned: &mut Scanned) {
     let (folder, name) = (agent.join(FOLDER), name_of(agent));
     let refuse = |message: String| {
-        let refusal = Refusal::whole(folder.clone(), name.as_str(), message);
-        Found { path: folder.clone(), stamp: None, read: Read::Refused(About::Folder, refusal) }
+        let refusal = FileRefusal::whole(folder.clone(), name.as_str(), message);
+        ChangedTemplate { path: folder.clone(), stamp: None, read: Read::Refused(About::Folder, refusal) }
     };
     let paths = match files(&folder) {
         Ok(paths) => paths,
@@ -112,7 +112,7 @@ fn look(agent: &Path, seen: &HashMap<PathBuf, Stamp>, scanned: &mut Scanned) {
         listed.insert(path.clone(), meant(&path));
         if seen.get(&path) != Some(&stamp) {
             let read = read(&cluster, &path);
-            scanned.found.push(Found { path, stamp: Some(stamp), read });
+            scanned.found.push(ChangedTemplate { path, stamp: Some(stamp), read });
         }
     }
     scanned.listed.push(Listed { cluster, folder, files: listed });
@@ -156,7 +156,7 @@ fn template_of(path: &Path) -> Result<TemplateName, String> {
 }
 
 fn read(cluster: &ClusterName, path: &Path) -> Read {
-    let whole = |message| Refusal::whole(path.to_owned(), cluster.as_str(), message);
+    let whole = |message| FileRefusal::whole(path.to_owned(), cluster.as_str(), message);
     let name = match template_of(path) {
         Ok(name) => name,
         Err(message) => return Read::Refused(meant(path).into(), whole(message)),
@@ -168,7 +168,7 @@ fn read(cluster: &ClusterName, path: &Path) -> Read {
     match Template::parse(&name, &bytes) {
         Ok(template) => Read::Template(cluster.clone(), template),
         Err(problems) => {
-            let refusal = Refusal::of_file(path.to_owned(), cluster.as_str(), problems);
+            let refusal = FileRefusal::of_file(path.to_owned(), cluster.as_str(), problems);
             Read::Refused(About::Template(name), refusal)
         }
     }

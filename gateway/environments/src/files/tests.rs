@@ -52,7 +52,7 @@ struct Stage {
     folder: tempfile::TempDir,
     kept: Kept,
     files: Arc<TemplateFiles>,
-    seen: Seen,
+    seen: TemplateScan,
     writes: u64,
 }
 
@@ -60,7 +60,7 @@ impl Stage {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let files = TemplateFiles::new(Some(folder.path().to_owned()));
-        Self { folder, kept: Kept::default(), files, seen: Seen::default(), writes: 0 }
+        Self { folder, kept: Kept::default(), files, seen: TemplateScan::default(), writes: 0 }
     }
 
     fn path(&self, file: &str) -> PathBuf {
@@ -83,7 +83,7 @@ impl Stage {
     /// Starts again with what is kept.
     async fn restart(&mut self) {
         self.files = TemplateFiles::new(Some(self.folder.path().to_owned()));
-        self.seen = Seen::default();
+        self.seen = TemplateScan::default();
         self.files.begin(&self.kept).await.unwrap();
     }
 
@@ -92,7 +92,7 @@ impl Stage {
     }
 
     /// Returns what is refused, of any cluster.
-    fn refusals(&self) -> Vec<Arc<Refusal>> {
+    fn refusals(&self) -> Vec<Arc<FileRefusal>> {
         self.files.refusals.read().values().map(|refused| refused.refusal.clone()).collect()
     }
 

@@ -24,9 +24,9 @@ impl Environments {
     pub async fn set_state(
         &self,
         id: u64,
-        wanted: Wanted,
+        wanted: DesiredEnvironment,
         by: impl Into<OnRecord> + Send,
-    ) -> Result<Environment, Refusal> {
+    ) -> Result<Environment, EnvironmentRefusal> {
         let by = by.into();
         let id = EnvironmentId::new(id);
         let set = self.inner.store.set_environment_state(id, wanted, None, self.inner.now()).await?;
@@ -48,7 +48,7 @@ impl Environments {
     ///
     /// # Errors
     /// As for [`Environments::set_state`].
-    pub async fn remove(&self, id: u64, by: impl Into<OnRecord> + Send) -> Result<Following, Refusal> {
+    pub async fn remove(&self, id: u64, by: impl Into<OnRecord> + Send) -> Result<Following, EnvironmentRefusal> {
         let by = by.into();
         let id = EnvironmentId::new(id);
         let changed = self.inner.store.remove_environment(id, None, self.inner.now()).await?;
@@ -66,7 +66,7 @@ impl Environments {
     ///
     /// # Errors
     /// As for [`Environments::set_state`].
-    pub async fn forget(&self, id: u64, by: impl Into<OnRecord> + Send) -> Result<Environment, Refusal> {
+    pub async fn forget(&self, id: u64, by: impl Into<OnRecord> + Send) -> Result<Environment, EnvironmentRefusal> {
         let by = by.into();
         let id = EnvironmentId::new(id);
         // In one step, and not stopped first: a failure between the two would leave a stop, which has everything
@@ -84,7 +84,7 @@ impl Environments {
             parts.push(&[]);
         }
         let record = |part: &[String]| {
-            Record::new(AuditEvent::EnvironmentForgotten {
+            AuditRecord::new(AuditEvent::EnvironmentForgotten {
                 by: by.by().actor(),
                 environment: Text::of(id),
                 project: Text::new(&forgotten.project_path),
@@ -95,7 +95,7 @@ impl Environments {
         };
         let records = parts.into_iter().map(record).collect();
         by.record_all(records);
-        self.inner.hub.tell(id, super::super::following::Told::Settled);
+        self.inner.hub.tell(id, super::super::following::Notification::Settled);
         self.shown(forgotten).await
     }
 
@@ -104,14 +104,14 @@ impl Environments {
     ///
     /// # Errors
     /// No store; some may be stopped already then, and one that cannot be stopped now does not keep others from it.
-    pub async fn sweep(&self, project_id: u64, by: impl Into<OnRecord> + Send) -> Result<u32, Refusal> {
+    pub async fn sweep(&self, project_id: u64, by: impl Into<OnRecord> + Send) -> Result<u32, EnvironmentRefusal> {
         let by = by.into();
         let store = &self.inner.store;
         store.put_project_gone(project_id, self.inner.now()).await?;
         let all = store.environments_of_project(project_id).await?;
         let environments = u32::try_from(all.len()).unwrap_or(u32::MAX);
         let event = AuditEvent::EnvironmentsSwept { by: by.by().actor(), project_id, environments };
-        by.record(Record::new(event));
+        by.record(AuditRecord::new(event));
         let swept = self.inner.sweep_all(all).await;
         self.inner.hear_of_stops().await;
         swept?;
@@ -119,7 +119,7 @@ impl Environments {
     }
 }
 
-impl Inner {
+impl EnvironmentsShared {
     /// Stops environments whose project is gone, as many of them as it can.
     ///
     /// # Errors
@@ -131,7 +131,7 @@ impl Inner {
                 Ok(()) => {
                     in_a_row = 0;
                     self.wakes.wake(id);
-                    self.hub.tell(id, super::super::following::Told::Settled);
+                    self.hub.tell(id, super::super::following::Notification::Settled);
                 }
                 Err(error) => {
                     tracing::warn!(environment = %id, %error, "an environment of a project that is gone is not stopped");

@@ -1,6 +1,6 @@
 //! Checks whether a request is allowed, without carrying it out.
 
-use super::{Environments, JobRequest, Refusal, RefusalCode, Verdict};
+use super::{AccessVerdict, EnvironmentRefusal, Environments, JobRequest, RefusalCode};
 use crate::request::JobFacts;
 use gateway_types::ClusterName;
 
@@ -9,10 +9,10 @@ impl Environments {
     ///
     /// # Errors
     /// The code of the rule in `ci_access` that forbids it.
-    pub fn check(&self, request: &JobRequest) -> Result<(), Refusal> {
+    pub fn check(&self, request: &JobRequest) -> Result<(), EnvironmentRefusal> {
         match self.inner.access.verdict(request) {
-            Verdict::Met(_) | Verdict::Allowed(..) => Ok(()),
-            Verdict::Refused(code) => Err(code.into()),
+            AccessVerdict::Met(_) | AccessVerdict::Allowed(..) => Ok(()),
+            AccessVerdict::Refused(code) => Err(code.into()),
         }
     }
 
@@ -22,7 +22,7 @@ impl Environments {
     ///
     /// # Errors
     /// [`RefusalCode::ActionNotAllowed`], or the code of the rule in `ci_access` that forbids it.
-    pub fn may(&self, agent: &ClusterName, job: &JobFacts) -> Result<(), Refusal> {
+    pub fn may(&self, agent: &ClusterName, job: &JobFacts) -> Result<(), EnvironmentRefusal> {
         if !job.is_start() && !job.is_stop() {
             return Err(RefusalCode::ActionNotAllowed.into());
         }

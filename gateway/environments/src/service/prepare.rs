@@ -1,6 +1,6 @@
 //! Turns requests into stored preparations: facts, template, manifest. Nothing is asked of the cluster here.
 
-use super::super::record::{Failure, kept_of, objects_to};
+use super::super::record::{FinalFailure, kept_of, objects_to};
 use super::*;
 use crate::identity;
 use tunnel_proto::environments::{INVENTORY_PREFIX, OBJECTS_BYTES_MAX};
@@ -21,21 +21,21 @@ const INVENTORY_BYTES: usize = 4;
 
 /// Source of an environment's objects.
 #[derive(Clone, Debug)]
-pub enum Source {
+pub enum ObjectSource {
     /// Objects that the caller has rendered.
     Rendered(Rendered),
     /// A template, filled in with the gateway's facts, also those known only once the environment is recorded.
     Template(Arc<Template>),
 }
 
-impl From<Rendered> for Source {
+impl From<Rendered> for ObjectSource {
     fn from(rendered: Rendered) -> Self {
         Self::Rendered(rendered)
     }
 }
 
 /// A preparation to be stored.
-struct Asked<'a> {
+struct StoredPreparation<'a> {
     environment: &'a StoredEnvironment,
     rendered: &'a Rendered,
     info: &'a Info,
@@ -55,7 +55,7 @@ impl Environments {
         allowed: &Allowed,
         request: &JobRequest,
         by: OnRecord,
-    ) -> Result<Following, Refusal> {
+    ) -> Result<Following, EnvironmentRefusal> {
         let mut info = self.info_of(request)?;
         check_facts(&info)?;
         let environment = self.ensured(allowed.cluster, &info).await?;
@@ -72,17 +72,17 @@ impl Environments {
         let rendered = &self.render(&template, &info)?;
         let (environment, info, entry, job) = (&environment, &info, Some(&allowed.entry), Some(job));
         let default_namespaces = &allowed.default_namespaces;
-        self.prepare(Asked { environment, rendered, info, entry, default_namespaces, job, by }).await
+        self.prepare(StoredPreparation { environment, rendered, info, entry, default_namespaces, job, by }).await
     }
 
     /// Prepares an environment at the request of an operator.
     pub(super) async fn prepare_as_told(
         &self,
         agent: &ClusterName,
-        source: Source,
+        source: ObjectSource,
         mut info: Info,
         by: OnRecord,
-    ) -> Result<Following, Refusal> {
+    ) -> Result<Following, EnvironmentRefusal> {
         let cluster = self.inner.access.cluster(agent).ok_or(RefusalCode::NoSuchAgent)?;
         info.agent = self.agent(agent)?;
         info.environment.page_url = self.page_url(info.environment.id);
@@ -91,12 +91,12 @@ impl Environments {
         let environment = self.ensured(cluster, &info).await?;
         self.number(&mut info, &environment);
         let rendered = &match source {
-            Source::Rendered(rendered) => rendered,
-            Source::Template(template) => self.render(&template, &info)?,
+            ObjectSource::Rendered(rendered) => rendered,
+            ObjectSource::Template(template) => self.render(&template, &info)?,
         };
         let (entry, default_namespaces) = &self.inner.access.of_project(agent, &info.project.path);
         let (environment, info, entry) = (&environment, &info, entry.as_ref());
-        self.prepare(Asked { environment, rendered, info, entry, default_namespaces, job: None, by }).await
+        self.prepare(StoredPreparation { environment, rendered, info, entry, default_namespaces, job: None, by }).await
     }
 
     /// Fills in the facts that exist only once the environment is recorded.
@@ -105,8 +105,8 @@ impl Environments {
         info.environment.page_url = self.page_url(environment.id.get());
     }
 
-    async fn prepare(&self, asked: Asked<'_>) -> Result<Following, Refusal> {
-        let Asked { environment, rendered, info, entry, default_namespaces, job, by } = asked;
+    async fn prepare(&self, asked: StoredPreparation<'_>) -> Result<Following, EnvironmentRefusal> {
+        let StoredPreparation { environment, rendered, info, entry, default_namespaces, job, by } = asked;
         let border = Border {
             default_namespace: entry.and_then(|entry| entry.default_namespace.as_deref()),
             default_namespaces,
@@ -150,13 +150,13 @@ impl Environments {
             // It is stored: no later failure undoes that.
             let next = self.inner.store.next_preparation(environment.id).await.ok().flatten();
             let is_queued = next.is_some_and(|next| next.id < begun.preparation.id);
-            first = first.or_else(|| is_queued.then_some(Event::Waiting { why: "queued" }));
+            first = first.or_else(|| is_queued.then_some(EnvironmentEvent::Waiting { why: "queued" }));
         }
         Ok(following.beginning(first))
     }
 
     /// Returns the facts of a job, before its environment has a number.
-    fn info_of(&self, request: &JobRequest) -> Result<Info, Refusal> {
+    fn info_of(&self, request: &JobRequest) -> Result<Info, EnvironmentRefusal> {
         let job = &request.job;
         let name = job.environment.clone().ok_or(RefusalCode::NoEnvironment)?;
         let issuer = self.inner.settings.jobs.as_ref().map(|jobs| jobs.issuer.as_str());
@@ -184,7 +184,7 @@ impl Environments {
     }
 
     /// Returns the environment of these facts, and records it first if it is not known.
-    async fn ensured(&self, cluster: ClusterId, info: &Info) -> Result<StoredEnvironment, Refusal> {
+    async fn ensured(&self, cluster: ClusterId, info: &Info) -> Result<StoredEnvironment, EnvironmentRefusal> {
         let random = random_key::<INVENTORY_BYTES>().map_err(|_| RefusalCode::StoreUnavailable)?;
         let inventory = format!("{}{}-{random}", INVENTORY_PREFIX, info.key());
         let new = NewEnvironment {
@@ -212,18 +212,18 @@ impl Environments {
 }
 
 /// Creates the refusal that lists objects which may not be made.
-fn objects_refused(refused: &[workspace_spec::environment::manifest::Refused]) -> Refusal {
-    let problem = |one: &workspace_spec::environment::manifest::Refused| {
+fn objects_refused(refused: &[workspace_spec::environment::manifest::RejectedObject]) -> EnvironmentRefusal {
+    let problem = |one: &workspace_spec::environment::manifest::RejectedObject| {
         RefusalProblem::of(one.code.as_str(), &*one.object, &*one.message)
     };
-    Refusal::with(RefusalCode::ObjectsRefused, refused.iter().map(problem).collect())
+    EnvironmentRefusal::with(RefusalCode::ObjectsRefused, refused.iter().map(problem).collect())
 }
 
 /// Creates the refusal of objects that, with their annotations, are larger than an agent takes in one call.
-fn too_large() -> Refusal {
+fn too_large() -> EnvironmentRefusal {
     let code = RefusedCode::TooLarge.as_str();
     let message = format!("the objects with their labels have more than {OBJECTS_BYTES_MAX} bytes");
-    Refusal::with(RefusalCode::ObjectsRefused, vec![RefusalProblem::of(code, "", message)])
+    EnvironmentRefusal::with(RefusalCode::ObjectsRefused, vec![RefusalProblem::of(code, "", message)])
 }
 
 /// Returns whether a preparation failed for a transient reason.
@@ -242,16 +242,16 @@ fn mark(object: &mut serde_json::Value, inventory: &str) {
 }
 
 /// Checks facts.
-pub(super) fn check_facts(info: &facts::Info) -> Result<(), Refusal> {
+pub(super) fn check_facts(info: &facts::Info) -> Result<(), EnvironmentRefusal> {
     info.validate().map_err(|problems| facts_invalid(&problems))
 }
 
-fn facts_invalid(problems: &[FactProblem]) -> Refusal {
+fn facts_invalid(problems: &[FactProblem]) -> EnvironmentRefusal {
     let problem = |one: &FactProblem| RefusalProblem::of("", one.path, &*one.message);
-    Refusal::with(RefusalCode::FactsInvalid, problems.iter().map(problem).collect())
+    EnvironmentRefusal::with(RefusalCode::FactsInvalid, problems.iter().map(problem).collect())
 }
 
 /// Creates the failure of a code that has no further details.
-pub(super) fn failure(code: RefusalCode) -> Failure {
-    Failure { code: code.as_str().to_owned(), message: code.text().to_owned(), errors: Vec::new() }
+pub(super) fn failure(code: RefusalCode) -> FinalFailure {
+    FinalFailure { code: code.as_str().to_owned(), message: code.text().to_owned(), errors: Vec::new() }
 }

@@ -5,15 +5,15 @@ use tunnel_proto::environments::ObjectError;
 use tunnel_proto::reconcile::Blocker;
 
 use super::Visited;
-use crate::following::Told;
+use crate::following::Notification;
 use crate::refusal::RefusalCode;
-use crate::service::Inner;
-use gateway_net::audit::{Event as AuditEvent, Record, Text};
+use crate::service::EnvironmentsShared;
+use gateway_net::audit::{AuditEvent, AuditRecord, Text};
 use gateway_net::telemetry::JobEnd;
 use gateway_store::{Preparation, PreparationEnd, StoreError, StoredEnvironment, Tries};
 use gateway_types::blockers;
 
-impl Inner {
+impl EnvironmentsShared {
     /// Ends a preparation whose time is over, with the reason of the last failed try.
     pub(super) async fn give_up(
         &self,
@@ -72,7 +72,7 @@ impl Inner {
         self.metrics.environment_job(if failure.is_none() { JobEnd::Completed } else { JobEnd::Failed });
         let code = failure.map_or("completed", RefusalCode::as_str);
         info!(environment = %visited.id, project = project_path, code, "an environment's preparation ended");
-        self.audit.record(Record::new(AuditEvent::EnvironmentPrepared {
+        self.audit.record(AuditRecord::new(AuditEvent::EnvironmentPrepared {
             environment: Text::of(visited.id),
             project: Text::new(project_path),
             name: Text::new(name),
@@ -80,7 +80,7 @@ impl Inner {
             template: Text::new(&preparation.template),
             outcome: code,
         }));
-        self.hub.tell(visited.id, Told::Settled);
+        self.hub.tell(visited.id, Notification::Settled);
     }
 
     /// Stores that none of an environment's own objects is left, and tells the followers; `kept` are objects in the
@@ -91,13 +91,13 @@ impl Inner {
         let StoredEnvironment { project_path, name, .. } = visited.environment;
         let kept = kept.len();
         info!(environment = %visited.id, project = project_path, kept, "what an environment had is removed");
-        self.audit.record(Record::new(AuditEvent::EnvironmentRemoved {
+        self.audit.record(AuditRecord::new(AuditEvent::EnvironmentRemoved {
             environment: Text::of(visited.id),
             project: Text::new(project_path),
             name: Text::new(name),
             kept,
         }));
-        self.hub.tell(visited.id, Told::Settled);
+        self.hub.tell(visited.id, Notification::Settled);
         Ok(())
     }
 }

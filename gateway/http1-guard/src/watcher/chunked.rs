@@ -17,7 +17,7 @@ pub(super) enum Chunked {
 
 /// Reason bytes are no chunked body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Broken {
+pub(super) enum BadChunk {
     /// Fault that the library finds too.
     Evident,
     /// Fault that the library would not find.
@@ -38,7 +38,7 @@ impl Chunked {
     ///
     /// # Errors
     /// [`Broken`] when this is no chunked body; the byte that shows it is the last one that was taken.
-    pub(super) fn skip(&mut self, rest: &mut &[u8]) -> Result<bool, Broken> {
+    pub(super) fn skip(&mut self, rest: &mut &[u8]) -> Result<bool, BadChunk> {
         while let Some((byte, after)) = rest.split_first() {
             if let Self::Data { left } = self {
                 let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
@@ -57,21 +57,21 @@ impl Chunked {
         Ok(false)
     }
 
-    fn take(&mut self, byte: u8) -> Result<bool, Broken> {
+    fn take(&mut self, byte: u8) -> Result<bool, BadChunk> {
         *self = match (*self, byte) {
-            (Self::Size { any_digit: false, .. }, b'\n') => return Err(Broken::Evident),
+            (Self::Size { any_digit: false, .. }, b'\n') => return Err(BadChunk::Evident),
             (Self::Size { bytes, .. } | Self::Extension { bytes }, b'\n') => Self::behind_size(bytes)?,
             (Self::Size { bytes, any_digit }, _) => match char::from(byte).to_digit(16) {
                 Some(digit) => {
                     let bytes = bytes.checked_mul(16).and_then(|bytes| bytes.checked_add(u64::from(digit)));
-                    Self::Size { bytes: bytes.ok_or(Broken::Evident)?, any_digit: true }
+                    Self::Size { bytes: bytes.ok_or(BadChunk::Evident)?, any_digit: true }
                 }
                 None if any_digit => Self::Extension { bytes },
-                None => return Err(Broken::Evident),
+                None => return Err(BadChunk::Evident),
             },
             (Self::Trailers { line_is_empty: true, after_cr: true }, b'\n') => return Ok(true),
             (Self::Trailers { after_cr: true, .. }, b'\n') => Self::Trailers { line_is_empty: true, after_cr: false },
-            (Self::Trailers { after_cr: false, .. }, b'\n') => return Err(Broken::Hidden),
+            (Self::Trailers { after_cr: false, .. }, b'\n') => return Err(BadChunk::Hidden),
             (Self::Trailers { line_is_empty, after_cr: false }, b'\r') => {
                 Self::Trailers { line_is_empty, after_cr: true }
             }
@@ -81,10 +81,10 @@ impl Chunked {
         Ok(false)
     }
 
-    fn behind_size(bytes: u64) -> Result<Self, Broken> {
+    fn behind_size(bytes: u64) -> Result<Self, BadChunk> {
         Ok(match bytes {
             0 => Self::Trailers { line_is_empty: true, after_cr: false },
-            _ => Self::Data { left: bytes.checked_add(LINE_END).ok_or(Broken::Evident)? },
+            _ => Self::Data { left: bytes.checked_add(LINE_END).ok_or(BadChunk::Evident)? },
         })
     }
 }

@@ -5,7 +5,7 @@ use super::{HeadFault, Sender};
 /// One head, as far as it has been read.
 #[derive(Debug)]
 pub(super) struct Head {
-    part: Part,
+    part: HeadPart,
     /// Bytes so far, line ends included.
     bytes: usize,
     /// Those of whole lines with cookies.
@@ -25,7 +25,7 @@ pub(super) struct Head {
 const COOKIE: &[u8] = b"cookie:";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum HeadPart {
     /// Nothing but empty lines so far (RFC 9112, section 2.2).
     Start,
     Fields,
@@ -52,7 +52,7 @@ pub(super) enum HeadEnd {
 impl Default for Head {
     fn default() -> Self {
         Self {
-            part: Part::Start,
+            part: HeadPart::Start,
             bytes: 0,
             cookie_bytes: 0,
             carry: Vec::new(),
@@ -69,12 +69,12 @@ impl Default for Head {
 
 impl Head {
     pub(super) fn has_started(&self) -> bool {
-        self.part != Part::Start || !matches!(self.carry.as_slice(), b"" | b"\r")
+        self.part != HeadPart::Start || !matches!(self.carry.as_slice(), b"" | b"\r")
     }
 
     /// Returns whether the first line has begun and has not ended.
     pub(super) fn is_in_first_line(&self) -> bool {
-        self.part == Part::Start && self.has_started()
+        self.part == HeadPart::Start && self.has_started()
     }
 
     pub(super) fn sender(&self) -> Sender {
@@ -111,7 +111,7 @@ impl Head {
 
     #[cold]
     fn too_large(&self, came: &[u8]) -> HeadFault {
-        if self.part == Part::Start {
+        if self.part == HeadPart::Start {
             return HeadFault::TargetTooLong;
         }
         let line: usize = self.carry.len() + came.len();
@@ -124,20 +124,20 @@ impl Head {
     fn line(&mut self, line: &[u8]) -> Result<Option<HeadEnd>, HeadFault> {
         let part = self.part;
         let ended = line.strip_suffix(b"\r");
-        if part == Part::Start && ended != Some(b"") && !line.is_empty() {
+        if part == HeadPart::Start && ended != Some(b"") && !line.is_empty() {
             // Before any fault in it: a head has begun, and an answer is due.
-            self.part = Part::Fields;
+            self.part = HeadPart::Fields;
         }
         let line = ended.ok_or(HeadFault::BareLineFeed)?;
         match part {
-            Part::Start if line == b"PRI * HTTP/2.0" => return Ok(Some(HeadEnd::Http2)),
-            Part::Start => {
+            HeadPart::Start if line == b"PRI * HTTP/2.0" => return Ok(Some(HeadEnd::Http2)),
+            HeadPart::Start => {
                 self.http10 = line.ends_with(b" HTTP/1.0");
                 self.is_head = line.starts_with(b"HEAD ");
                 self.switching = line.starts_with(b"CONNECT ");
             }
-            Part::Fields if line.is_empty() => return Ok(Some(self.end())),
-            Part::Fields => self.field(line)?,
+            HeadPart::Fields if line.is_empty() => return Ok(Some(self.end())),
+            HeadPart::Fields => self.field(line)?,
         }
         Ok(None)
     }

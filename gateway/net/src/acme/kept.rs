@@ -25,7 +25,7 @@ pub struct KeptError {
 }
 
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct AcmeFiles {
     folder: PathBuf,
 }
 
@@ -36,7 +36,7 @@ struct AccountFile<C> {
     credentials: C,
 }
 
-impl Kept {
+impl AcmeFiles {
     pub(super) fn new(folder: PathBuf) -> Self {
         Self { folder }
     }
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn kept_files_are_for_their_owner_only_and_an_account_for_its_authority() {
         let folder = tempfile::tempdir().unwrap();
-        let kept = Kept::new(folder.path().join("acme"));
+        let kept = AcmeFiles::new(folder.path().join("acme"));
         assert!(kept.account("https://a.example/dir").unwrap().is_none());
         assert!(kept.facts().is_none());
         kept.keep("chain", "key").unwrap();

@@ -112,7 +112,7 @@ pub enum WhyEnded {
 /// An event of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub enum Event {
+pub enum AuditEvent {
     /// The program began to serve.
     GatewayStarted {
         /// Its version.
@@ -389,7 +389,7 @@ pub enum Event {
     },
 }
 
-impl Event {
+impl AuditEvent {
     /// Returns whether any client on the network can cause it without a credential.
     #[must_use]
     pub fn is_by_stranger(&self) -> bool {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use super::Record;
+use super::AuditRecord;
 use super::line::line;
 use gateway_config::AuditLog;
 
@@ -17,7 +17,7 @@ pub(super) struct LogFile {
     path: PathBuf,
     file: File,
     /// Distinguishes the file from another of the same name.
-    identity: Identity,
+    identity: FileIdentity,
     bytes: u64,
     /// The last line has no end: the disk was full in the middle of it.
     is_torn: bool,
@@ -38,7 +38,7 @@ pub(super) struct NotAppended {
 
 /// Identity of a file in its file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Identity(u64, u64);
+struct FileIdentity(u64, u64);
 
 impl LogFile {
     /// Opens the file to append to; creates it if there is none.
@@ -126,7 +126,7 @@ impl LogFile {
 ///
 /// # Errors
 /// The system's error.
-pub fn append(path: &Path, at_ms: u64, record: Record) -> io::Result<()> {
+pub fn append(path: &Path, at_ms: u64, record: AuditRecord) -> io::Result<()> {
     let (mut file, ..) = open(path)?;
     // One write of one line to a file that is open for appending does not mix with others.
     file.write_all(format!("{}\n", line(at_ms, &record)).as_bytes())
@@ -147,7 +147,7 @@ fn rename_if_there(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-fn open(path: &Path) -> io::Result<(File, Identity, u64)> {
+fn open(path: &Path) -> io::Result<(File, FileIdentity, u64)> {
     let mut options = OpenOptions::new();
     options.append(true).create(true);
     #[cfg(unix)]
@@ -157,17 +157,17 @@ fn open(path: &Path) -> io::Result<(File, Identity, u64)> {
     Ok((file, identity(&metadata), metadata.len()))
 }
 
-fn identity_of(path: &Path) -> io::Result<Identity> {
+fn identity_of(path: &Path) -> io::Result<FileIdentity> {
     Ok(identity(&fs::metadata(path)?))
 }
 
 #[cfg(unix)]
-fn identity(metadata: &fs::Metadata) -> Identity {
+fn identity(metadata: &fs::Metadata) -> FileIdentity {
     use std::os::unix::fs::MetadataExt;
-    Identity(metadata.dev(), metadata.ino())
+    FileIdentity(metadata.dev(), metadata.ino())
 }
 
 #[cfg(not(unix))]
-fn identity(_metadata: &fs::Metadata) -> Identity {
-    Identity(0, 0)
+fn identity(_metadata: &fs::Metadata) -> FileIdentity {
+    FileIdentity(0, 0)
 }

@@ -5,19 +5,19 @@ use std::fmt::Write;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::Record;
-use super::event::{Credential, Event, Text};
+use super::AuditRecord;
+use super::event::{AuditEvent, Credential, Text};
 use gateway_types::UnixSeconds;
 
 /// Version of the lines' schema: increased when a field changes its meaning or is removed.
 pub(super) const SCHEMA: u32 = 1;
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct AuditLine<'a> {
     v: u32,
     time: String,
     #[serde(flatten)]
-    event: &'a Event,
+    event: &'a AuditEvent,
     #[serde(skip_serializing_if = "Option::is_none")]
     peer: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -27,14 +27,14 @@ struct Line<'a> {
 }
 
 /// Writes a record as a line, without its end.
-pub(super) fn line(at_ms: u64, record: &Record) -> String {
+pub(super) fn line(at_ms: u64, record: &AuditRecord) -> String {
     // Serialisation cannot fail: all keys are texts.
-    ascii(&serde_json::to_string(&Line::of(at_ms, record)).unwrap_or_default())
+    ascii(&serde_json::to_string(&AuditLine::of(at_ms, record)).unwrap_or_default())
 }
 
 /// Writes a record as words, for a log that people read: `EVENT KEY=VALUE…`. The log has the time.
-pub(super) fn words(record: &Record) -> String {
-    let line = serde_json::to_value(Line::of(0, record)).unwrap_or_default();
+pub(super) fn words(record: &AuditRecord) -> String {
+    let line = serde_json::to_value(AuditLine::of(0, record)).unwrap_or_default();
     let Some(fields) = line.as_object() else { return String::new() };
     let mut words = fields.get("event").and_then(Value::as_str).unwrap_or_default().to_owned();
     for (name, value) in fields.iter().filter(|(name, _)| !matches!(name.as_str(), "v" | "time" | "event")) {
@@ -44,9 +44,9 @@ pub(super) fn words(record: &Record) -> String {
     ascii(&words)
 }
 
-impl<'a> Line<'a> {
-    fn of(at_ms: u64, record: &'a Record) -> Self {
-        let Record { event, peer, credential, trace } = record;
+impl<'a> AuditLine<'a> {
+    fn of(at_ms: u64, record: &'a AuditRecord) -> Self {
+        let AuditRecord { event, peer, credential, trace } = record;
         Self {
             v: SCHEMA,
             time: time(at_ms),

@@ -5,7 +5,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
-use super::event::Event;
+use super::event::AuditEvent;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct How {
@@ -62,17 +62,17 @@ impl Default for Tally {
 }
 
 impl Tally {
-    pub(super) fn count(&self, event: &Event) {
+    pub(super) fn count(&self, event: &AuditEvent) {
         #[expect(
             clippy::wildcard_enum_match_arm,
             reason = "what else there is to record is counted elsewhere, or not"
         )]
         match *event {
-            Event::SignedIn { how, .. } => self.sign_ins.get_or_create(&How { how }).inc(),
-            Event::SignInFailed { reason, .. } => self.failed_sign_ins.get_or_create(&Reason { reason }).inc(),
-            Event::AgentConnected { how, .. } => self.agents.get_or_create(&How { how }).inc(),
-            Event::AgentRefused { .. } => self.refused_agents.inc(),
-            Event::AgentEnded { .. } => self.ended_agents.inc(),
+            AuditEvent::SignedIn { how, .. } => self.sign_ins.get_or_create(&How { how }).inc(),
+            AuditEvent::SignInFailed { reason, .. } => self.failed_sign_ins.get_or_create(&Reason { reason }).inc(),
+            AuditEvent::AgentConnected { how, .. } => self.agents.get_or_create(&How { how }).inc(),
+            AuditEvent::AgentRefused { .. } => self.refused_agents.inc(),
+            AuditEvent::AgentEnded { .. } => self.ended_agents.inc(),
             _ => 0,
         };
     }

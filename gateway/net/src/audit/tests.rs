@@ -34,12 +34,12 @@ fn token_ids() -> TokenIds {
     Box::new(|hash| Box::pin(async move { (hash[0] == 1).then(|| "t-1".to_owned()) }))
 }
 
-fn revoked(token: &str) -> Record {
-    Record::new(Event::TokenRevoked { by: Actor::User(Text::new("ann")), token: Text::new(token) })
+fn revoked(token: &str) -> AuditRecord {
+    AuditRecord::new(AuditEvent::TokenRevoked { by: Actor::User(Text::new("ann")), token: Text::new(token) })
 }
 
-fn refused(reason: &str) -> Record {
-    Record::new(Event::AgentRefused { workspace: None, cluster: None, reason: Text::new(reason) })
+fn refused(reason: &str) -> AuditRecord {
+    AuditRecord::new(AuditEvent::AgentRefused { workspace: None, cluster: None, reason: Text::new(reason) })
 }
 
 async fn written(config: &AuditLog, fill: impl AsyncFnOnce(&Audit)) -> Counter {
@@ -54,14 +54,14 @@ async fn written(config: &AuditLog, fill: impl AsyncFnOnce(&Audit)) -> Counter {
 
 #[test]
 fn line_says_what_when_from_where_and_with_what() {
-    let event = Event::AccessOpened {
+    let event = AuditEvent::AccessOpened {
         access: 7,
         user: Some(Text::new("ann")),
         workspace: Text::new("app"),
         port: 80,
         because: Text::new("owner"),
     };
-    let record = Record::new(event)
+    let record = AuditRecord::new(event)
         .at_peer([192, 0, 2, 1].into())
         .with(Credential::Token { id: Some(Text::new("t-1")) })
         .traced("00ff");
@@ -261,8 +261,9 @@ async fn all_records_of_one_change_have_one_place() {
 
 #[test]
 fn line_for_people_has_the_same_in_words() {
-    let event = Event::SignInFailed { how: "browser", reason: "not_admitted", user: Some(Text::new("ann \u{1b}[2J")) };
-    let record = Record::new(event).at_peer([192, 0, 2, 1].into()).with(Credential::None);
+    let event =
+        AuditEvent::SignInFailed { how: "browser", reason: "not_admitted", user: Some(Text::new("ann \u{1b}[2J")) };
+    let record = AuditRecord::new(event).at_peer([192, 0, 2, 1].into()).with(Credential::None);
     let expected = r#"sign_in_failed credential={"kind":"none"} how="browser" peer="192.0.2.1" reason="not_admitted" user="ann \u001b[2J""#;
     assert_eq!(words(&record), expected);
 }

@@ -13,7 +13,7 @@ use tracing::{debug, error, info};
 use super::event::{Credential, Text};
 use super::file::{LogFile, NotAppended};
 use super::line::{line, words};
-use super::{Losses, Lost, Record, Timed, TokenIds};
+use super::{AuditRecord, Losses, Lost, Timed, TokenIds};
 use gateway_config::AuditLog;
 
 /// Records that are written at once.
@@ -104,7 +104,7 @@ impl Writer {
 
     async fn write(&mut self, batch: &mut Vec<Timed>) {
         let lost = self.losses.take();
-        let lost_record = lost.is_some().then(|| Timed::new((self.clock_ms)(), Record::new(lost.event())));
+        let lost_record = lost.is_some().then(|| Timed::new((self.clock_ms)(), AuditRecord::new(lost.event())));
         let mut lines = String::new();
         for Timed { at_ms, record, more } in batch.drain(..).chain(lost_record) {
             for mut record in std::iter::once(record).chain(more) {
@@ -158,7 +158,7 @@ impl Writer {
     }
 
     /// Puts the id of a token in the place of its hash.
-    async fn name_token(&mut self, record: &mut Record) {
+    async fn name_token(&mut self, record: &mut AuditRecord) {
         let Some(Credential::TokenHash(hash)) = record.credential else { return };
         let id = match self.known_ids.get(&hash) {
             Some(id) => Some(id.clone()),

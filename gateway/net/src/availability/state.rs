@@ -31,7 +31,7 @@ impl Outage {
 
 /// State of the store.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct StoreState {
     outage_max: Duration,
     /// Whether a task asks if the store is back. The store is never away before that, or else it would stay so for
     /// ever.
@@ -43,7 +43,7 @@ pub(super) struct State {
     outages: u64,
 }
 
-impl State {
+impl StoreState {
     pub(super) fn new(outage_max: Duration) -> Self {
         Self { outage_max, is_watched: false, outage: None, back_at: None, unwritable_since: None, outages: 0 }
     }
@@ -109,15 +109,15 @@ mod tests {
         tokio::time::Instant::now().into_std()
     }
 
-    fn watched() -> (State, Instant) {
-        let mut state = State::new(HOUR);
+    fn watched() -> (StoreState, Instant) {
+        let mut state = StoreState::new(HOUR);
         state.watched();
         (state, now())
     }
 
     #[test]
     fn store_that_nothing_asks_after_is_never_away() {
-        let mut state = State::new(HOUR);
+        let mut state = StoreState::new(HOUR);
         assert!(!state.failed(now()) && state.outage().is_none());
         assert!(!state.writable(false, now()) && state.unwritable_since().is_none());
     }

@@ -9,25 +9,25 @@ use http::{HeaderName, HeaderValue, Method, StatusCode};
 use reqwest::Response;
 use serde::Serialize;
 
-use super::{Answer, Credentials, Expected, Fetch, FetchError, TIME_MAX, authorized, failure, read};
+use super::{Credentials, Expected, Fetch, FetchError, FetchedResponse, TIME_MAX, authorized, failure, read};
 use gateway_types::Endpoint;
 
 /// Longest time that a server may keep sending.
 const STREAM_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// A success whose body is read as it comes. `Debug` shows no byte of it.
-pub struct Stream {
+pub struct FetchedStream {
     server: String,
     response: Response,
 }
 
-impl fmt::Debug for Stream {
+impl fmt::Debug for FetchedStream {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Stream").field("server", &self.server).finish_non_exhaustive()
     }
 }
 
-impl Stream {
+impl FetchedStream {
     /// Returns the status.
     #[must_use]
     pub fn status(&self) -> StatusCode {
@@ -65,7 +65,7 @@ impl Fetch {
         from: &Endpoint,
         kind: &'static str,
         credentials: Credentials<'_>,
-    ) -> Result<Stream, FetchError> {
+    ) -> Result<FetchedStream, FetchError> {
         match self.open::<()>(Method::GET, from, kind, None, credentials).await? {
             Opened::Stream(stream) => Ok(stream),
             Opened::Answer(answer) => {
@@ -100,7 +100,7 @@ impl Fetch {
         let response = answered.map_err(|error| failure(&server, error))?;
         let is_of_kind = |value: &HeaderValue| value.as_bytes().starts_with(kind.as_bytes());
         if response.status().is_success() && response.headers().get(CONTENT_TYPE).is_some_and(is_of_kind) {
-            return Ok(Opened::Stream(Stream { server, response }));
+            return Ok(Opened::Stream(FetchedStream { server, response }));
         }
         let read = read(server.clone(), response, Expected::Json);
         let read = tokio::time::timeout(TIME_MAX, read).await.map_err(|_elapsed| FetchError::TimedOut { server })?;
@@ -112,7 +112,7 @@ impl Fetch {
 #[derive(Debug)]
 pub enum Opened {
     /// The document has begun.
-    Stream(Stream),
+    Stream(FetchedStream),
     /// Another answer, whole: mostly the reason of a refusal.
-    Answer(Answer),
+    Answer(FetchedResponse),
 }

@@ -9,16 +9,16 @@ pub struct Count(AtomicU32);
 
 /// A taken seat, until it is dropped.
 #[derive(Debug)]
-pub struct Seat(Arc<Count>);
+pub struct CountPermit(Arc<Count>);
 
 impl Count {
     /// Takes a seat if fewer than `max` are taken.
     #[must_use]
-    pub fn take(self: &Arc<Self>, max: u32) -> Option<Seat> {
+    pub fn take(self: &Arc<Self>, max: u32) -> Option<CountPermit> {
         let more = |taken: u32| (taken < max).then_some(taken.saturating_add(1));
         // Relaxed is enough: the number guards nothing but itself.
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        Some(Seat(self.clone()))
+        Some(CountPermit(self.clone()))
     }
 
     /// Returns how many seats are taken.
@@ -28,7 +28,7 @@ impl Count {
     }
 }
 
-impl Drop for Seat {
+impl Drop for CountPermit {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -42,7 +42,7 @@ struct Member {
 
 /// Membership of a connection in the crowd, until it is dropped.
 #[derive(Debug)]
-pub struct Place {
+pub struct CrowdMember {
     crowd: Arc<Crowd>,
     id: u64,
     member: Arc<Member>,
@@ -58,11 +58,11 @@ pub struct Stay {
 impl Crowd {
     /// Adds a new connection.
     #[must_use]
-    pub fn enter(self: &Arc<Self>) -> Place {
+    pub fn enter(self: &Arc<Self>) -> CrowdMember {
         let member = Arc::new(Member { idle_since: AtomicU32::new(self.now()), ..Member::default() });
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.members.lock().insert(id, member.clone());
-        Place { crowd: self.clone(), id, member }
+        CrowdMember { crowd: self.clone(), id, member }
     }
 
     /// Asks the `wanted` connections that have been idle for longest to leave, once a tick. Returns how many were
@@ -115,7 +115,7 @@ impl Crowd {
     }
 }
 
-impl Place {
+impl CrowdMember {
     /// Marks the connection as one on which a user has signed in.
     pub(super) fn prove(&self) {
         self.member.is_proven.store(true, Ordering::Relaxed);
@@ -145,7 +145,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for CrowdMember {
     fn drop(&mut self) {
         self.crowd.members.lock().remove(&self.id);
     }
@@ -172,14 +172,14 @@ mod tests {
         let busy = crowd.enter();
         let stay = busy.stay();
         let users = [crowd.enter(), crowd.enter()];
-        users.iter().for_each(Place::prove);
+        users.iter().for_each(CrowdMember::prove);
         after(&crowd, USER_TICKS);
         let old = crowd.enter();
         after(&crowd, 1);
         let young = crowd.enter();
         assert_eq!(crowd.shed(4), 2, "two users, before there are strangers that are idle for long enough");
         let users = [crowd.enter(), crowd.enter()];
-        users.iter().for_each(Place::prove);
+        users.iter().for_each(CrowdMember::prove);
         after(&crowd, USER_TICKS);
         assert_eq!(crowd.shed(1), 1);
         assert!(old.must_leave() && !young.must_leave() && !users[0].must_leave() && !busy.must_leave());

@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use tokio::sync::SemaphorePermit;
 use tracing::debug;
 
-use super::count::Seat;
-use super::crowd::{Place, Stay};
+use super::count::CountPermit;
+use super::crowd::{CrowdMember, Stay};
 use super::waiting::Member;
 use super::{AddressUse, PortUse, Shares, UserUse};
 use gateway_types::Limit;
@@ -21,21 +21,21 @@ pub struct Guest {
     shares: Arc<Shares>,
     address: Arc<AddressUse>,
     /// Counts against the address until a user signs in.
-    seat: Mutex<Option<Seat>>,
+    seat: Mutex<Option<CountPermit>>,
     /// Counts an agent's connection until a session comes up.
     waiting: Mutex<Option<Member>>,
     is_proven: AtomicBool,
     /// Requests that were above the rate of strangers.
     refused: AtomicU32,
-    place: Option<Arc<Place>>,
+    place: Option<Arc<CrowdMember>>,
 }
 
 impl Guest {
     pub(super) fn new(
         shares: Arc<Shares>,
         address: Arc<AddressUse>,
-        seat: Option<Seat>,
-        place: Option<Arc<Place>>,
+        seat: Option<CountPermit>,
+        place: Option<Arc<CrowdMember>>,
     ) -> Self {
         Self {
             shares,
@@ -68,7 +68,7 @@ impl Guest {
     ///
     /// # Errors
     /// The limit that is reached; it is counted.
-    pub fn shake(&self) -> Result<Seat, Limit> {
+    pub fn shake(&self) -> Result<CountPermit, Limit> {
         let seat = self.address.handshakes.take(self.shares.bounds.handshakes);
         seat.ok_or_else(|| self.shares.refuse(Limit::HandshakesPerAddress))
     }
@@ -145,10 +145,10 @@ impl Guest {
     /// The limit that is reached: no permit came in time.
     ///
     /// Cancel safety: safe.
-    pub async fn look_up(&self) -> Result<Turn<'_>, Limit> {
+    pub async fn look_up(&self) -> Result<LookupPermit<'_>, Limit> {
         let turn = async {
             // The semaphores are never closed.
-            Some(Turn {
+            Some(LookupPermit {
                 _own: self.address.lookups.acquire().await.ok()?,
                 _all: self.shares.lookups.acquire().await.ok()?,
             })
@@ -171,14 +171,14 @@ impl Guest {
 
 /// Permit for one look-up, until it is dropped.
 #[derive(Debug)]
-pub struct Turn<'a> {
+pub struct LookupPermit<'a> {
     _own: SemaphorePermit<'a>,
     _all: SemaphorePermit<'a>,
 }
 
 /// Counters for the requests of one credential on one connection to one port.
 #[derive(Debug)]
-pub struct Standing {
+pub struct CredentialCounters {
     guest: Arc<Guest>,
     /// Absent if no sign-in is required: then the address counts.
     user: Option<Arc<UserUse>>,
@@ -188,12 +188,12 @@ pub struct Standing {
 /// Seats that one request holds until its last byte.
 #[derive(Debug)]
 pub struct Seats {
-    _sender: Seat,
-    _port: Seat,
+    _sender: CountPermit,
+    _port: CountPermit,
     _stay: Option<Stay>,
 }
 
-impl Standing {
+impl CredentialCounters {
     pub(super) fn new(guest: Arc<Guest>, user: Option<Arc<UserUse>>, port: Arc<PortUse>) -> Self {
         Self { guest, user, port }
     }

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 /// Rate: a number in a span of time, and a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
+pub struct RateLimit {
     /// Time between two, in nanoseconds.
     interval: u64,
     /// Time that the burst reaches ahead, in nanoseconds.
     ahead: u64,
 }
 
-impl Pace {
+impl RateLimit {
     /// Creates a pace of `count` in each `span`, `burst` of them at once.
     #[must_use]
     pub fn new(count: u32, span: Duration, burst: u32) -> Self {
@@ -39,7 +39,7 @@ impl Meter {
     ///
     /// # Errors
     /// The time to wait, if longer than `patience`; nothing was taken.
-    pub fn take(&self, pace: Pace, now: u64, patience: u64) -> Result<u64, u64> {
+    pub fn take(&self, pace: RateLimit, now: u64, patience: u64) -> Result<u64, u64> {
         let wait = |due: u64| due.saturating_sub(now).saturating_sub(pace.ahead);
         let next = |due: u64| (wait(due) <= patience).then(|| due.max(now).saturating_add(pace.interval));
         // Relaxed is enough: the word guards nothing but itself.
@@ -51,7 +51,7 @@ impl Meter {
 
     /// Returns whether nothing could be taken now.
     #[must_use]
-    pub fn is_over(&self, pace: Pace, now: u64) -> bool {
+    pub fn is_over(&self, pace: RateLimit, now: u64) -> bool {
         self.due.load(Ordering::Relaxed).saturating_sub(now) > pace.ahead
     }
 
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn burst_comes_at_once_and_the_rest_at_the_rate() {
-        let (meter, pace) = (Meter::default(), Pace::new(10, Duration::from_secs(1), 5));
+        let (meter, pace) = (Meter::default(), RateLimit::new(10, Duration::from_secs(1), 5));
         for _ in 0..5 {
             assert_eq!(meter.take(pace, SECOND, 0), Ok(0));
         }
@@ -88,7 +88,7 @@ mod tests {
         fn no_more_is_taken_than_the_burst_and_the_rate_and_who_keeps_to_the_rate_is_never_refused(
             count in 1..1000_u32, burst in 1..50_u32, pauses in prop::collection::vec(0..30_000_000_u64, 1..400)
         ) {
-            let pace = Pace::new(count, Duration::from_secs(1), burst);
+            let pace = RateLimit::new(count, Duration::from_secs(1), burst);
             let (meter, calm) = (Meter::default(), Meter::default());
             let (mut now, mut taken, mut calm_at) = (0, 0, 0);
             for pause in pauses {

@@ -17,7 +17,7 @@ const SHARDS: usize = 16;
 const SWEEP_INTERVAL: u64 = 1_000_000_000;
 
 /// Value of a table.
-pub(super) trait Entry: Default {
+pub(super) trait TableEntry: Default {
     /// Returns whether a new entry would be as good, at `now` in nanoseconds.
     fn is_idle(&self, now: u64) -> bool;
 }
@@ -37,7 +37,7 @@ struct Shard<K, V> {
     sweep_at: u64,
 }
 
-impl<K: Clone + Eq + Hash, V: Entry> Table<K, V> {
+impl<K: Clone + Eq + Hash, V: TableEntry> Table<K, V> {
     /// Creates an empty table of at most `entries_max` entries.
     pub(super) fn new(entries_max: usize) -> Self {
         let shard = || Mutex::new(Shard { entries: HashMap::new(), sweep_at: 0 });
@@ -74,7 +74,7 @@ impl<K: Clone + Eq + Hash, V: Entry> Table<K, V> {
     }
 }
 
-impl<K: Clone + Eq + Hash, V: Entry> Shard<K, V> {
+impl<K: Clone + Eq + Hash, V: TableEntry> Shard<K, V> {
     fn has_room(&mut self, entries_max: usize, now: u64) -> bool {
         if self.entries.len() < entries_max {
             return true;
@@ -116,7 +116,7 @@ mod tests {
     #[derive(Debug, Default)]
     struct Until(AtomicU64);
 
-    impl Entry for Until {
+    impl TableEntry for Until {
         fn is_idle(&self, now: u64) -> bool {
             self.0.load(Ordering::Relaxed) <= now
         }
@@ -125,21 +125,21 @@ mod tests {
     const MAX: usize = 2 * SHARDS;
 
     #[derive(Clone, Debug)]
-    enum Step {
+    enum TableStep {
         Touch { key: u16, for_nanos: u64, hold: bool },
         LetGo { key: u16 },
         Sweep,
     }
 
-    fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
+    fn steps() -> impl Strategy<Value = Vec<(u64, TableStep)>> {
         // Few keys, so that they come again, or many, so that the table is always full.
         let keys = prop_oneof![Just(24_u16), Just(u16::MAX)];
         keys.prop_flat_map(|keys| {
             let step = prop_oneof![
                 6 => (0..keys, 0..3 * SWEEP_INTERVAL, prop::bool::weighted(0.1))
-                    .prop_map(|(key, for_nanos, hold)| Step::Touch { key, for_nanos, hold }),
-                1 => (0..keys).prop_map(|key| Step::LetGo { key }),
-                1 => Just(Step::Sweep),
+                    .prop_map(|(key, for_nanos, hold)| TableStep::Touch { key, for_nanos, hold }),
+                1 => (0..keys).prop_map(|key| TableStep::LetGo { key }),
+                1 => Just(TableStep::Sweep),
             ];
             prop::collection::vec((0..SWEEP_INTERVAL, step), 1..400)
         })
@@ -155,7 +155,7 @@ mod tests {
             for (pause, step) in steps {
                 now += pause;
                 match step {
-                    Step::Touch { key, for_nanos, hold } => {
+                    TableStep::Touch { key, for_nanos, hold } => {
                         let entry = table.get(&key, now);
                         if let Some(holder) = held.get(&key) {
                             prop_assert!(Arc::ptr_eq(holder, &entry), "{key} has two entries");
@@ -166,8 +166,8 @@ mod tests {
                             held.insert(key, entry);
                         }
                     }
-                    Step::LetGo { key } => drop(held.remove(&key)),
-                    Step::Sweep => {
+                    TableStep::LetGo { key } => drop(held.remove(&key)),
+                    TableStep::Sweep => {
                         table.sweep(now);
                         for shard in &table.shards {
                             for entry in shard.lock().entries.values() {

@@ -9,10 +9,10 @@ use tokio_util::sync::CancellationToken;
 
 /// Unproven connections, in the order of their arrival.
 #[derive(Debug, Default)]
-pub(super) struct Waiting(Mutex<Line>);
+pub(super) struct WaitingConnections(Mutex<WaitingLine>);
 
 #[derive(Debug, Default)]
-struct Line {
+struct WaitingLine {
     next: u64,
     members: BTreeMap<u64, CancellationToken>,
 }
@@ -20,12 +20,12 @@ struct Line {
 /// One waiting connection, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Member {
-    waiting: Arc<Waiting>,
+    waiting: Arc<WaitingConnections>,
     number: u64,
     sent_away: CancellationToken,
 }
 
-impl Waiting {
+impl WaitingConnections {
     /// Adds a connection. Returns whether the oldest one was sent away, because there were `max` already.
     pub(super) fn enter(self: &Arc<Self>, max: u32) -> (Member, bool) {
         let sent_away = CancellationToken::new();
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn oldest_goes_when_there_are_too_many() {
-        let waiting = Arc::new(Waiting::default());
+        let waiting = Arc::new(WaitingConnections::default());
         let members: Vec<_> = (0..3).map(|_| waiting.enter(3)).collect();
         assert!(members.iter().all(|(member, crowded)| !crowded && !member.sent_away().is_cancelled()));
         let (newest, crowded) = waiting.enter(3);

@@ -16,11 +16,11 @@ use tokio_rustls::{LazyConfigAcceptor, StartHandshake};
 use tracing::{debug, info, warn};
 use tunnel_link::drain::Drain;
 
-use super::{Connection, Door, First, Kind, Place};
+use super::{ClientKind, Connection, Door, First, PlaceBy};
 use crate::limits::Guest;
-use crate::limits::crowd::Place as Seat;
+use crate::limits::crowd::CrowdMember as Seat;
 use crate::proxy::{HEADER_BYTES_MAX, Parsed, parse};
-use crate::stream::Stream;
+use crate::stream::ClientStream;
 use crate::tls::Tls;
 use crate::workers::Worker;
 use gateway_types::Limit;
@@ -54,7 +54,7 @@ pub(super) enum Hello {
     /// Nothing was read.
     Unread(TcpStream),
     /// The client's hello was read, or none is needed.
-    Read(Arrived, Begun),
+    Read(Arrived, HandshakeState),
 }
 
 /// Client of a connection after admission.
@@ -64,7 +64,7 @@ pub(super) struct Arrived {
 }
 
 /// State of a connection's handshake.
-pub(super) enum Begun {
+pub(super) enum HandshakeState {
     /// No TLS is spoken.
     Plain(TcpStream),
     /// The client sent its hello.
@@ -73,12 +73,12 @@ pub(super) enum Begun {
 
 impl Hello {
     /// Asks which thread the connection belongs to.
-    pub(super) async fn ask(&self, place: &Place) -> Option<Worker> {
+    pub(super) async fn ask(&self, place: &PlaceBy) -> Option<Worker> {
         match self {
             Self::Unread(_) => None,
-            Self::Read(_, Begun::Tls(start)) => place(First::ServerName(start.client_hello().server_name()?)),
+            Self::Read(_, HandshakeState::Tls(start)) => place(First::ServerName(start.client_hello().server_name()?)),
             // The timer runs only for clients that connect ahead of time; others have sent something by now.
-            Self::Read(_, Begun::Plain(stream)) => timeout(
+            Self::Read(_, HandshakeState::Plain(stream)) => timeout(
                 FIRST_BYTES_TIMEOUT,
                 poll_fn(|context| {
                     // On the stack, so that the connection does not keep it.
@@ -96,11 +96,13 @@ impl Hello {
     fn moved(self, worker: &Worker) -> io::Result<Self> {
         Ok(match self {
             Self::Unread(stream) => Self::Unread(worker.adopt(stream)?),
-            Self::Read(arrived, Begun::Plain(stream)) => Self::Read(arrived, Begun::Plain(worker.adopt(stream)?)),
-            Self::Read(arrived, Begun::Tls(start)) => {
+            Self::Read(arrived, HandshakeState::Plain(stream)) => {
+                Self::Read(arrived, HandshakeState::Plain(worker.adopt(stream)?))
+            }
+            Self::Read(arrived, HandshakeState::Tls(start)) => {
                 let StartHandshake { accepted, io, .. } = *start;
                 let start = StartHandshake::from_parts(accepted, worker.adopt(io)?);
-                Self::Read(arrived, Begun::Tls(Box::new(start)))
+                Self::Read(arrived, HandshakeState::Tls(Box::new(start)))
             }
         })
     }
@@ -125,7 +127,7 @@ where
         let by = Instant::now() + self.limit;
         let arrived = self.arrive(&mut stream, by).await?;
         if self.tls.is_none() || arrived.guest.is_err() {
-            return Some(Hello::Read(arrived, Begun::Plain(stream)));
+            return Some(Hello::Read(arrived, HandshakeState::Plain(stream)));
         }
         let is_plain_text = tokio::select! {
             biased;
@@ -144,7 +146,7 @@ where
         };
         let hello = hello.map_err(io::Error::from).flatten();
         let start = hello.map_err(|error| self.complain(&error)).ok()?;
-        Some(Hello::Read(arrived, Begun::Tls(Box::new(start))))
+        Some(Hello::Read(arrived, HandshakeState::Tls(Box::new(start))))
     }
 
     /// Finds the client of the connection and takes its place under the limits. `None` if no answer is to be sent.
@@ -164,9 +166,11 @@ where
         };
         let (shares, now) = (&self.door.shares, Instant::now().into_std());
         let arrived = match (self.door.kind, &self.seat) {
-            (Kind::User, Some(seat)) => shares.arrive(client.ip(), seat.clone(), now),
-            (Kind::Link, _) => shares.arrive_agent(client.ip(), now),
-            (Kind::User | Kind::Operator, _) => Ok((shares.arrive_operator(client.ip(), now), Duration::ZERO)),
+            (ClientKind::User, Some(seat)) => shares.arrive(client.ip(), seat.clone(), now),
+            (ClientKind::Link, _) => shares.arrive_agent(client.ip(), now),
+            (ClientKind::User | ClientKind::Operator, _) => {
+                Ok((shares.arrive_operator(client.ip(), now), Duration::ZERO))
+            }
         };
         match arrived {
             Ok((guest, wait)) => {
@@ -178,7 +182,7 @@ where
             Err(limit) => {
                 debug!(listener = self.what, peer = %client, limit = limit.name(), "connection refused");
                 // Telling a client that speaks TLS would cost a handshake, more than it is worth.
-                let is_told = self.tls.is_none() && self.door.kind == Kind::User;
+                let is_told = self.tls.is_none() && self.door.kind == ClientKind::User;
                 is_told.then_some(Arrived { client, guest: Err(limit) })
             }
         }
@@ -208,8 +212,8 @@ where
         };
         let (arrived, stream) = match hello {
             None | Some(Hello::Unread(_)) => return,
-            Some(Hello::Read(arrived, Begun::Plain(stream))) => (arrived, Stream::Plain(stream)),
-            Some(Hello::Read(arrived, Begun::Tls(start))) => match self.shake(&arrived, *start).await {
+            Some(Hello::Read(arrived, HandshakeState::Plain(stream))) => (arrived, ClientStream::Plain(stream)),
+            Some(Hello::Read(arrived, HandshakeState::Tls(start))) => match self.shake(&arrived, *start).await {
                 Ok(stream) => (arrived, stream),
                 Err(error) => return self.complain(&error),
             },
@@ -220,12 +224,12 @@ where
 
     /// Does the handshake. The wait for the other end has a time limit; the wait for a permit has none, because every
     /// handshake ends.
-    async fn shake(&self, arrived: &Arrived, start: StartHandshake<TcpStream>) -> io::Result<Stream> {
+    async fn shake(&self, arrived: &Arrived, start: StartHandshake<TcpStream>) -> io::Result<ClientStream> {
         let Some(tls) = &self.tls else { return Err(io::ErrorKind::Unsupported.into()) };
         // One address cannot take all permits: clients that stop within their handshake keep theirs until they are cut.
         let seat = match (&arrived.guest, self.door.kind) {
-            (Ok(guest), Kind::User) => Some(guest.shake().map_err(|limit| io::Error::other(limit.name()))?),
-            (Ok(_), Kind::Link | Kind::Operator) | (Err(_), _) => None,
+            (Ok(guest), ClientKind::User) => Some(guest.shake().map_err(|limit| io::Error::other(limit.name()))?),
+            (Ok(_), ClientKind::Link | ClientKind::Operator) | (Err(_), _) => None,
         };
         let _permit = self.handshakes.acquire().await.map_err(io::Error::other)?;
         let stream = tokio::select! {
@@ -235,7 +239,7 @@ where
             () = poll_fn(|context| self.poll_leave(context)) => return Err(io::ErrorKind::TimedOut.into()),
         };
         drop(seat);
-        Ok(Stream::Tls(Box::new(stream)))
+        Ok(ClientStream::Tls(Box::new(stream)))
     }
 
     /// Tells a client that speaks without TLS that TLS is needed; agents get it as a gRPC error, which they log.
@@ -277,11 +281,11 @@ async fn is_plain(stream: &TcpStream) -> bool {
     matches!(stream.peek(&mut first).await, Ok(1)) && first != [22]
 }
 
-fn plain_answer(kind: Kind) -> String {
+fn plain_answer(kind: ClientKind) -> String {
     const WORDS: &str = "this listener has TLS: begin the URL with https://";
     let fields = match kind {
-        Kind::Link => format!("content-type: application/grpc\r\ngrpc-status: 9\r\ngrpc-message: {WORDS}\r\n"),
-        Kind::User | Kind::Operator => "content-type: text/plain; charset=utf-8\r\n".to_owned(),
+        ClientKind::Link => format!("content-type: application/grpc\r\ngrpc-status: 9\r\ngrpc-message: {WORDS}\r\n"),
+        ClientKind::User | ClientKind::Operator => "content-type: text/plain; charset=utf-8\r\n".to_owned(),
     };
     let length = WORDS.len() + 1;
     format!(

@@ -5,7 +5,7 @@ use socket2::SockRef;
 use super::*;
 use gateway_config::Config;
 
-fn options(kind: Kind) -> ListenerOptions {
+fn options(kind: ClientKind) -> ListenerOptions {
     let now = tokio::time::Instant::now().into_std();
     ListenerOptions {
         what: "tests",
@@ -21,7 +21,7 @@ fn options(kind: Kind) -> ListenerOptions {
 
 #[tokio::test]
 async fn user_whose_machine_is_gone_without_a_word_is_asked_for() {
-    let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0).into(), options(Kind::User)).expect("a free port");
+    let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0).into(), options(ClientKind::User)).expect("a free port");
     let address = listener.local_addr().expect("bound");
     let (_client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
     let (stream, ..) = accepted.expect("accepted");

@@ -13,20 +13,20 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::openapi::{failures, parameters, values};
-use super::problem::{Problem, Refused};
-use super::{Caller, Shared, answer};
+use super::problem::{ApiProblem, ProblemRow};
+use super::{ApiShared, Caller, answer};
 use gateway_store::Cluster;
 use workspace_spec::cluster_config::ClusterConfig;
 
 #[derive(Serialize, ToSchema)]
 #[schema(as = Agents)]
-pub(super) struct List {
-    agents: Vec<Row>,
+pub(super) struct AgentList {
+    agents: Vec<AgentItem>,
 }
 
 #[derive(Serialize, ToSchema)]
 #[schema(as = ClusterAgent)]
-pub(super) struct Row {
+pub(super) struct AgentItem {
     name: String,
     /// Kind of its subject.
     #[schema(schema_with = values::agent_kind)]
@@ -61,17 +61,17 @@ pub(super) struct Row {
     description = "Everybody who is signed in may see their names, whether they take new workspaces, and whether \
         their agent is connected.",
     responses(
-        (status = 200, description = "All of them, by name.", body = List),
+        (status = 200, description = "All of them, by name.", body = AgentList),
         failures::SignedIn,
     ),
 )]
-pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller) -> Result<Response, Problem> {
+pub(super) async fn list(State(api): State<Arc<ApiShared>>, caller: Caller) -> Result<Response, ProblemRow> {
     caller.user()?;
     let mut agents = Vec::new();
     for cluster in api.store.clusters().await? {
         agents.push(row(&api, cluster).await?);
     }
-    Ok(answer::json(StatusCode::OK, &List { agents }))
+    Ok(answer::json(StatusCode::OK, &AgentList { agents }))
 }
 
 #[utoipa::path(
@@ -81,7 +81,7 @@ pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller) -> Resu
     summary = "One cluster's agent",
     params(parameters::AgentPath),
     responses(
-        (status = 200, description = "The agent.", body = Row),
+        (status = 200, description = "The agent.", body = AgentItem),
         (status = 401, description = "Nobody is signed in (`sign_in_required`)"),
         (status = 404, description = "No such agent (`not_found`)"),
         (status = 503, description = "`overloaded` with the limit, `store_unavailable`, or of the agent: \
@@ -89,24 +89,24 @@ pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller) -> Resu
     ),
 )]
 pub(super) async fn show(
-    State(api): State<Arc<Shared>>,
+    State(api): State<Arc<ApiShared>>,
     caller: Caller,
     name: Result<Path<String>, PathRejection>,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemRow> {
     caller.user()?;
     let name = name.ok().map(|Path(name)| name);
     let known = api.store.clusters().await?;
     let found = known.into_iter().find(|cluster| Some(cluster.name.as_str()) == name.as_deref());
-    let cluster = found.ok_or(Refused::NotFound)?;
+    let cluster = found.ok_or(ApiProblem::NotFound)?;
     Ok(answer::json(StatusCode::OK, &row(&api, cluster).await?))
 }
 
-async fn row(api: &Shared, cluster: Cluster) -> Result<Row, Problem> {
+async fn row(api: &ApiShared, cluster: Cluster) -> Result<AgentItem, ProblemRow> {
     let config = api.store.cluster_config(cluster.id, None).await?;
     let enabled = config.is_some_and(|(_, json)| ClusterConfig::from_json(&json).is_ok_and(|config| config.enabled));
     let session = api.registry.cluster(&cluster.name);
     let refusal = api.cluster_configs.refusal(&cluster.name);
-    Ok(Row {
+    Ok(AgentItem {
         name: cluster.name.to_string(),
         kind: "cluster",
         enabled,

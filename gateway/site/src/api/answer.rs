@@ -7,7 +7,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use serde::Serialize;
 
-use super::problem::Told;
+use super::problem::ProblemBody;
 use gateway_http::fields::GATEWAY_TRACE;
 
 /// The description of this API (OpenAPI 3.1), made of its types and handlers: see `openapi`.
@@ -53,12 +53,12 @@ fn with_type(status: StatusCode, content_type: &'static str, body: Bytes) -> Axu
 
 /// Adds to every answer the trace id, also inside a problem document, and the headers against keeping and embedding it.
 pub(super) fn seal(response: &mut Response<Bytes>, trace: &str) {
-    if let Some(Told { mut document, code }) = response.extensions_mut().remove::<Told>() {
+    if let Some(ProblemBody { mut document, code }) = response.extensions_mut().remove::<ProblemBody>() {
         if let Some(members) = document.as_object_mut() {
             members.insert("trace_id".to_owned(), trace.into());
         }
         *response.body_mut() = Bytes::from(document.to_string());
-        response.extensions_mut().insert(Told { document: serde_json::Value::Null, code });
+        response.extensions_mut().insert(ProblemBody { document: serde_json::Value::Null, code });
     }
     seal_head(response.headers_mut(), trace);
 }

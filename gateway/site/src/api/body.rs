@@ -12,8 +12,8 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde_json::{Map, Value};
 
 use super::BODY_BYTES_MAX;
-use super::problem::{Mistake, Problem, Refused};
-use super::seats::{Seat, Seats};
+use super::problem::{ApiProblem, Mistake, ProblemRow};
+use super::seats::{ApiPermit, Seats};
 use gateway_types::UserName;
 
 /// Time limit for a body to arrive.
@@ -26,7 +26,7 @@ const LARGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 const LARGE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The bytes of a body.
-pub(super) async fn read(body: Body) -> Result<Bytes, Problem> {
+pub(super) async fn read(body: Body) -> Result<Bytes, ProblemRow> {
     read_within(body, BODY_BYTES_MAX, BODY_TIMEOUT).await
 }
 
@@ -36,55 +36,55 @@ pub(super) async fn read_large(
     request: Request,
     seats: &Arc<Seats>,
     user: &UserName,
-) -> Result<(Object, Seat), Problem> {
+) -> Result<(JsonObject, ApiPermit), ProblemRow> {
     let seat = seats.take(user)?;
     let is_json = is_json(&request);
     let bytes = read_within(request.into_body(), LARGE_BYTES_MAX, LARGE_TIMEOUT).await?;
-    Ok((Object::parse(&bytes, is_json)?, seat))
+    Ok((JsonObject::parse(&bytes, is_json)?, seat))
 }
 
-async fn read_within(body: Body, bytes_max: usize, time_max: Duration) -> Result<Bytes, Problem> {
+async fn read_within(body: Body, bytes_max: usize, time_max: Duration) -> Result<Bytes, ProblemRow> {
     // A body that its announced length rules out need not be sent.
     if usize::try_from(body.size_hint().lower()).is_ok_and(|least| least > bytes_max) {
-        return Err(Refused::TooLarge.into());
+        return Err(ApiProblem::TooLarge.into());
     }
     let read = tokio::time::timeout(time_max, Limited::new(body, bytes_max).collect()).await;
-    let read = read.map_err(|_elapsed| Refused::BadRequest { reason: "body_timeout" })?;
+    let read = read.map_err(|_elapsed| ApiProblem::BadRequest { reason: "body_timeout" })?;
     match read {
         Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(Refused::TooLarge.into()),
-        Err(_) => Err(Refused::BadRequest { reason: "body_incomplete" }.into()),
+        Err(error) if error.is::<LengthLimitError>() => Err(ApiProblem::TooLarge.into()),
+        Err(_) => Err(ApiProblem::BadRequest { reason: "body_incomplete" }.into()),
     }
 }
 
 /// A JSON object. An empty body counts as one without members.
 #[derive(Debug)]
-pub(super) struct Object(Map<String, Value>);
+pub(super) struct JsonObject(Map<String, Value>);
 
-impl<S: Sync> FromRequest<S> for Object {
-    type Rejection = Problem;
+impl<S: Sync> FromRequest<S> for JsonObject {
+    type Rejection = ProblemRow;
 
-    async fn from_request(request: Request, _state: &S) -> Result<Self, Problem> {
+    async fn from_request(request: Request, _state: &S) -> Result<Self, ProblemRow> {
         let is_json = is_json(&request);
         let bytes = read(request.into_body()).await?;
         Self::parse(&bytes, is_json)
     }
 }
 
-impl Object {
-    fn parse(bytes: &[u8], is_json: bool) -> Result<Self, Problem> {
+impl JsonObject {
+    fn parse(bytes: &[u8], is_json: bool) -> Result<Self, ProblemRow> {
         if bytes.is_empty() {
             return Ok(Self(Map::new()));
         }
         // A form or a text can be sent from any page without asking first; JSON cannot.
         if !is_json {
-            return Err(Refused::NotJson.into());
+            return Err(ApiProblem::NotJson.into());
         }
         // The parser bounds how deep values may be nested.
         match serde_json::from_slice(bytes) {
             Ok(Value::Object(members)) => Ok(Self(members)),
-            Ok(_) => Err(Refused::BadRequest { reason: "not_an_object" }.into()),
-            Err(_) => Err(Refused::BadRequest { reason: "malformed_json" }.into()),
+            Ok(_) => Err(ApiProblem::BadRequest { reason: "not_an_object" }.into()),
+            Err(_) => Err(ApiProblem::BadRequest { reason: "malformed_json" }.into()),
         }
     }
 }
@@ -95,30 +95,30 @@ fn is_json(request: &Request) -> bool {
     media.trim().eq_ignore_ascii_case("application/json")
 }
 
-impl Object {
+impl JsonObject {
     /// Reads the members with `read`, and then complains of all mistakes together.
-    pub(super) fn read<T>(&self, read: impl FnOnce(&mut Fields<'_>) -> Option<T>) -> Result<T, Problem> {
+    pub(super) fn read<T>(&self, read: impl FnOnce(&mut JsonFields<'_>) -> Option<T>) -> Result<T, ProblemRow> {
         let mut mistakes = Vec::new();
-        let mut fields = Fields::new(&self.0, String::new(), &mut mistakes);
+        let mut fields = JsonFields::new(&self.0, String::new(), &mut mistakes);
         let value = read(&mut fields);
         fields.finish();
         match value {
             Some(value) if mistakes.is_empty() => Ok(value),
-            Some(_) | None => Err(Problem::invalid(mistakes)),
+            Some(_) | None => Err(ProblemRow::invalid(mistakes)),
         }
     }
 }
 
 /// The members of one object, while they are read.
 #[derive(Debug)]
-pub(super) struct Fields<'a> {
+pub(super) struct JsonFields<'a> {
     members: &'a Map<String, Value>,
     pointer: String,
     asked: Vec<&'static str>,
     mistakes: &'a mut Vec<Mistake>,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> JsonFields<'a> {
     fn new(members: &'a Map<String, Value>, pointer: String, mistakes: &'a mut Vec<Mistake>) -> Self {
         Self { members, pointer, asked: Vec::new(), mistakes }
     }
@@ -159,7 +159,7 @@ impl<'a> Fields<'a> {
         &mut self,
         name: &'static str,
         items_max: usize,
-        mut read: impl FnMut(&mut Fields<'_>) -> Option<T>,
+        mut read: impl FnMut(&mut JsonFields<'_>) -> Option<T>,
     ) -> Option<Vec<T>> {
         self.asked.push(name);
         let Some(Value::Array(items)) = self.members.get(name) else {
@@ -177,7 +177,7 @@ impl<'a> Fields<'a> {
                 self.mistakes.push(Mistake { pointer, detail: "has to be an object".to_owned() });
                 continue;
             };
-            let mut fields = Fields::new(members, pointer, self.mistakes);
+            let mut fields = JsonFields::new(members, pointer, self.mistakes);
             values.extend(read(&mut fields));
             fields.finish();
         }
@@ -188,14 +188,14 @@ impl<'a> Fields<'a> {
     pub(super) fn nested<T>(
         &mut self,
         name: &'static str,
-        read: impl FnOnce(&mut Fields<'_>) -> Option<T>,
+        read: impl FnOnce(&mut JsonFields<'_>) -> Option<T>,
     ) -> Option<T> {
         self.asked.push(name);
         let Some(Value::Object(members)) = self.members.get(name) else {
             self.object(name, "has to be an object");
             return None;
         };
-        let mut fields = Fields::new(members, format!("{}/{name}", self.pointer), self.mistakes);
+        let mut fields = JsonFields::new(members, format!("{}/{name}", self.pointer), self.mistakes);
         let value = read(&mut fields);
         fields.finish();
         value
@@ -205,7 +205,7 @@ impl<'a> Fields<'a> {
     pub(super) fn maybe_nested<T>(
         &mut self,
         name: &'static str,
-        read: impl FnOnce(&mut Fields<'_>) -> Option<T>,
+        read: impl FnOnce(&mut JsonFields<'_>) -> Option<T>,
     ) -> Option<T> {
         self.asked.push(name);
         if self.has(name) { self.nested(name, read) } else { None }
@@ -257,12 +257,12 @@ mod tests {
 
     use super::*;
 
-    fn object(value: Value) -> Object {
+    fn object(value: Value) -> JsonObject {
         let Value::Object(members) = value else { panic!("an object") };
-        Object(members)
+        JsonObject(members)
     }
 
-    fn read_both(value: Value) -> Result<(u16, Option<bool>), Problem> {
+    fn read_both(value: Value) -> Result<(u16, Option<bool>), ProblemRow> {
         object(value).read(|fields| {
             let port = fields.required("port", text::<gateway_types::Port>);
             let flag = fields.optional("flag", |value| value.as_bool().ok_or_else(|| "no".to_owned()));

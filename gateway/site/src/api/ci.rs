@@ -10,8 +10,8 @@ use futures_util::future::BoxFuture;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue};
 
-use super::Shared;
-use super::problem::{Problem, Refused};
+use super::ApiShared;
+use super::problem::{ApiProblem, ProblemRow};
 
 /// Makes definitions of pipelines for the jobs that they belong to.
 pub trait Definitions: Send + Sync {
@@ -36,15 +36,15 @@ pub enum NoDefinition {
     Broken,
 }
 
-impl From<NoDefinition> for Problem {
+impl From<NoDefinition> for ProblemRow {
     fn from(none: NoDefinition) -> Self {
         match none {
-            NoDefinition::Disabled => Refused::ExecutorDisabled.into(),
-            NoDefinition::Refused(reason) => Refused::NotSuchJob { reason }.into(),
-            NoDefinition::NotYet(reason) => Refused::NotYet { reason }.into(),
-            NoDefinition::Over(reason) => Refused::Conflict { reason }.into(),
-            NoDefinition::Unavailable => Refused::Overloaded { limit: "credential_unchecked" }.into(),
-            NoDefinition::Broken => Refused::Conflict { reason: "no_definition" }.into(),
+            NoDefinition::Disabled => ApiProblem::ExecutorDisabled.into(),
+            NoDefinition::Refused(reason) => ApiProblem::NotSuchJob { reason }.into(),
+            NoDefinition::NotYet(reason) => ApiProblem::NotYet { reason }.into(),
+            NoDefinition::Over(reason) => ApiProblem::Conflict { reason }.into(),
+            NoDefinition::Unavailable => ApiProblem::Overloaded { limit: "credential_unchecked" }.into(),
+            NoDefinition::Broken => ApiProblem::Conflict { reason: "no_definition" }.into(),
         }
     }
 }
@@ -69,7 +69,7 @@ impl From<NoDefinition> for Problem {
             of"),
     ),
 )]
-pub(super) async fn pipeline(State(api): State<Arc<Shared>>, headers: HeaderMap) -> Result<Response, Problem> {
+pub(super) async fn pipeline(State(api): State<Arc<ApiShared>>, headers: HeaderMap) -> Result<Response, ProblemRow> {
     let text = api.definitions.definition(&headers).await?;
     let mut response = Response::new(Body::from(text));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/yaml"));
@@ -96,8 +96,11 @@ pub(super) struct Measured {
         (status = 404, description = "There is none with this SHA-256 (`not_found`)"),
     ),
 )]
-pub(super) async fn agent(State(api): State<Arc<Shared>>, Path(sha256): Path<String>) -> Result<Response, Problem> {
-    let download = api.downloads.find(&sha256).ok_or(Refused::NotFound)?;
+pub(super) async fn agent(
+    State(api): State<Arc<ApiShared>>,
+    Path(sha256): Path<String>,
+) -> Result<Response, ProblemRow> {
+    let download = api.downloads.find(&sha256).ok_or(ApiProblem::NotFound)?;
     let bytes = download.bytes();
     let mut response = Response::new(Body::from_stream(api.downloads.read(download)));
     let headers = response.headers_mut();

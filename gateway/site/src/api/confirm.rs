@@ -13,12 +13,12 @@ use http::{StatusCode, Uri};
 use tokio::time::Instant;
 
 use super::page::{browser, is_form, only, plain};
-use super::problem::{Problem, Refused};
-use super::{Caller, Shared, body};
-use gateway_auth::device::{Asking, UserCode};
+use super::problem::{ApiProblem, ProblemRow};
+use super::{ApiShared, Caller, body};
+use gateway_auth::device::{RequestingMachine, UserCode};
 use gateway_auth::fair::network;
-use gateway_auth::policy::Source;
-use gateway_net::audit::{Event, Text};
+use gateway_auth::policy::RequestSource;
+use gateway_net::audit::{AuditEvent, Text};
 use gateway_types::markup::escape;
 use gateway_types::principal::Principal;
 
@@ -27,11 +27,17 @@ pub(crate) const DEVICE_PATH: &str = "/.gateway/device";
 
 /// Content of the page.
 #[derive(Debug)]
-enum Page<'a> {
+enum ConfirmPage<'a> {
     /// A place to type the code, after a wrong one or for the first time; or with the one that a foreign page brought.
     Enter { wrong: bool, code: Option<UserCode> },
     /// The asking program, and both answers.
-    Confirm { code: UserCode, asking: &'a Asking, ago: Duration, principal: &'a Principal, same_network: bool },
+    Confirm {
+        code: UserCode,
+        asking: &'a RequestingMachine,
+        ago: Duration,
+        principal: &'a Principal,
+        same_network: bool,
+    },
     /// It is done.
     Allowed,
     /// It is refused.
@@ -41,20 +47,20 @@ enum Page<'a> {
 }
 
 /// Answers a visit: with a code in the address, the request behind it; without, a place to type it.
-pub(super) async fn show(State(api): State<Arc<Shared>>, caller: Caller, uri: Uri) -> Result<Response, Problem> {
+pub(super) async fn show(State(api): State<Arc<ApiShared>>, caller: Caller, uri: Uri) -> Result<Response, ProblemRow> {
     let principal = browser(&caller)?;
     let query = uri.query().unwrap_or_default();
     Ok(match only(query.as_bytes(), "user_code") {
-        None => page(&Page::Enter { wrong: false, code: None }),
+        None => page(&ConfirmPage::Enter { wrong: false, code: None }),
         // A foreign page can open this one as often as it likes, with any code. Nothing is looked up, and so nothing
         // counted, before the user goes on by themselves.
-        Some(typed) if caller.source == Source::Foreign => {
-            page(&Page::Enter { wrong: false, code: typed.parse().ok() })
+        Some(typed) if caller.source == RequestSource::Foreign => {
+            page(&ConfirmPage::Enter { wrong: false, code: typed.parse().ok() })
         }
         Some(typed) => match look_up(&api, &caller, principal, &typed) {
             Ok((code, asking, ago)) => {
                 let same_network = network(asking.peer) == network(caller.peer);
-                page(&Page::Confirm { code, asking: &asking, ago, principal, same_network })
+                page(&ConfirmPage::Confirm { code, asking: &asking, ago, principal, same_network })
             }
             Err(wrong) => page(&wrong),
         },
@@ -63,19 +69,19 @@ pub(super) async fn show(State(api): State<Arc<Shared>>, caller: Caller, uri: Ur
 
 /// Takes the decision. Only the page itself can send it: the edge lets no cookie speak for another origin's form.
 pub(super) async fn decide(
-    State(api): State<Arc<Shared>>,
+    State(api): State<Arc<ApiShared>>,
     caller: Caller,
     request: Request,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemRow> {
     let principal = browser(&caller)?;
     if !is_form(request.headers()) {
-        return Err(Refused::BadRequest { reason: "not_a_form" }.into());
+        return Err(ApiProblem::BadRequest { reason: "not_a_form" }.into());
     }
     let form = body::read(request.into_body()).await?;
     let is_yes = match only(&form, "decision").as_deref() {
         Some("allow") => true,
         Some("refuse") => false,
-        Some(_) | None => return Err(Refused::BadRequest { reason: "no_decision" }.into()),
+        Some(_) | None => return Err(ApiProblem::BadRequest { reason: "no_decision" }.into()),
     };
     let typed = only(&form, "user_code").unwrap_or_default();
     let slot = api.audit.slot().await?;
@@ -84,45 +90,45 @@ pub(super) async fn decide(
         Err(wrong) => return Ok(page(&wrong)),
     };
     let Some(asking) = api.devices.decide(code, &principal.user, is_yes, Instant::now()) else {
-        return Ok(page(&Page::Enter { wrong: true, code: None }));
+        return Ok(page(&ConfirmPage::Enter { wrong: true, code: None }));
     };
     api.devices.journal().written().await;
     let (user, machine, asked_from) = (Text::of(&principal.user), Text::of(&asking.machine), Text::of(asking.peer));
     slot.record(caller.did(if is_yes {
-        Event::DeviceApproved { user, machine, asked_from }
+        AuditEvent::DeviceApproved { user, machine, asked_from }
     } else {
-        Event::DeviceDenied { user, machine, asked_from }
+        AuditEvent::DeviceDenied { user, machine, asked_from }
     }));
-    Ok(page(if is_yes { &Page::Allowed } else { &Page::Denied }))
+    Ok(page(if is_yes { &ConfirmPage::Allowed } else { &ConfirmPage::Denied }))
 }
 
 /// Finds the request behind a code, as often as its user and their address may try.
 fn look_up(
-    api: &Shared,
+    api: &ApiShared,
     caller: &Caller,
     principal: &Principal,
     typed: &str,
-) -> Result<(UserCode, Asking, Duration), Page<'static>> {
+) -> Result<(UserCode, RequestingMachine, Duration), ConfirmPage<'static>> {
     let (now, address) = (Instant::now(), network(caller.peer));
     if !api.codes_by_address.allows(&address, now) || !api.codes_by_user.allows(&principal.user, now) {
-        return Err(Page::TooMany);
+        return Err(ConfirmPage::TooMany);
     }
     let code: Option<UserCode> = typed.parse().ok();
     let found = code.and_then(|code| api.devices.asking(code, now).map(|(asking, ago)| (code, asking, ago)));
     found.ok_or_else(|| {
         api.codes_by_address.failed(address, now);
         // Over plain HTTP browsers do not name the page that made them ask.
-        if caller.source != Source::Unstated {
+        if caller.source != RequestSource::Unstated {
             api.codes_by_user.failed(principal.user.clone(), now);
         }
-        api.audit.record(caller.did(Event::SignInFailed { how: "device", reason: "code_unknown", user: None }));
-        Page::Enter { wrong: true, code: None }
+        api.audit.record(caller.did(AuditEvent::SignInFailed { how: "device", reason: "code_unknown", user: None }));
+        ConfirmPage::Enter { wrong: true, code: None }
     })
 }
 
-fn page(page: &Page<'_>) -> Response {
+fn page(page: &ConfirmPage<'_>) -> Response {
     let (status, code, title, text) = match page {
-        Page::Enter { wrong, code } => {
+        ConfirmPage::Enter { wrong, code } => {
             let notice = if *wrong {
                 "<p class=\"warn\">That code is unknown, used or too old. A code is good for ten minutes.</p>"
             } else {
@@ -141,21 +147,21 @@ fn page(page: &Page<'_>) -> Response {
                 if *wrong { (StatusCode::NOT_FOUND, Some("not_found")) } else { (StatusCode::OK, None) };
             (status, code, "Sign in a program", text)
         }
-        Page::Confirm { code, asking, ago, principal, same_network } => {
+        ConfirmPage::Confirm { code, asking, ago, principal, same_network } => {
             let text = question(*code, asking, *ago, principal, *same_network);
             (StatusCode::OK, None, "Let this machine act as you?", text)
         }
-        Page::Allowed => {
+        ConfirmPage::Allowed => {
             let text = "<p>The program on that machine is signed in. You may close this page. To take it back, run \
                         <code>gateway logout</code> there, or revoke its token.</p>";
             (StatusCode::OK, None, "Allowed", text.to_owned())
         }
-        Page::Denied => {
+        ConfirmPage::Denied => {
             let text =
                 "<p>Nobody was signed in. If you did not ask for this, somebody may be trying to act as you.</p>";
             (StatusCode::OK, None, "Refused", text.to_owned())
         }
-        Page::TooMany => {
+        ConfirmPage::TooMany => {
             let text = "<p>Too many wrong codes. Try again in ten minutes.</p>".to_owned();
             (StatusCode::TOO_MANY_REQUESTS, Some("too_many_requests"), "Wait a little", text)
         }
@@ -163,7 +169,13 @@ fn page(page: &Page<'_>) -> Response {
     plain(status, code, title, &text)
 }
 
-fn question(code: UserCode, asking: &Asking, ago: Duration, principal: &Principal, same_network: bool) -> String {
+fn question(
+    code: UserCode,
+    asking: &RequestingMachine,
+    ago: Duration,
+    principal: &Principal,
+    same_network: bool,
+) -> String {
     let elsewhere = if same_network {
         ""
     } else {
@@ -191,12 +203,12 @@ fn question(code: UserCode, asking: &Asking, ago: Duration, principal: &Principa
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gateway_auth::device::Machine;
+    use gateway_auth::device::MachineName;
     use gateway_types::principal::Via;
 
     #[test]
     fn question_says_who_asks_and_escapes_them() {
-        let asking = Asking { machine: Machine::of("ann@laptop"), peer: [192, 0, 2, 1].into() };
+        let asking = RequestingMachine { machine: MachineName::of("ann@laptop"), peer: [192, 0, 2, 1].into() };
         let principal = Principal { user: "<b>&\"'".parse().unwrap(), groups: Arc::default(), via: Via::Browser };
         let code: UserCode = "BCDF-GHJK".parse().unwrap();
         let text = question(code, &asking, Duration::from_secs(7), &principal, false);

@@ -10,13 +10,13 @@ use serde::Serialize;
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
-use super::body::{Object, text};
+use super::body::{JsonObject, text};
 use super::confirm::DEVICE_PATH;
 use super::openapi::{bodies, failures, values};
-use super::problem::{Problem, Refused};
-use super::{Caller, Shared, answer};
-use gateway_auth::device::{Asking, DEVICE_AGE_MAX, Machine, NoDevice, POLL_INTERVAL, Polled};
-use gateway_net::audit::{Actor, Event, Text};
+use super::problem::{ApiProblem, ProblemRow};
+use super::{ApiShared, Caller, answer};
+use gateway_auth::device::{DEVICE_AGE_MAX, MachineName, NoDevice, POLL_INTERVAL, Polled, RequestingMachine};
+use gateway_net::audit::{Actor, AuditEvent, Text};
 use gateway_store::{Created, Note, Terms, wall_clock};
 use gateway_types::opaque::Opaque;
 use gateway_types::token::TokenKind;
@@ -26,7 +26,7 @@ const TOKEN_LIFE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 #[derive(Serialize, ToSchema)]
 #[schema(as = DeviceCodes)]
-pub(super) struct Codes {
+pub(super) struct CodesBody {
     device_code: String,
     user_code: String,
     verification_uri: String,
@@ -58,26 +58,32 @@ pub(super) struct Granted {
     request_body = Option<bodies::DeviceRequest>,
     security(),
     responses(
-        (status = 200, description = "The codes.", body = Codes),
+        (status = 200, description = "The codes.", body = CodesBody),
         failures::SmallBody,
         (status = 429, description = "Too many attempts (`too_many_requests`); `limit` names which"),
         (status = 503, description = "`overloaded`; `limit` names what does not answer"),
     ),
 )]
-pub(super) async fn ask(State(api): State<Arc<Shared>>, caller: Caller, body: Object) -> Result<Response, Problem> {
+pub(super) async fn ask(
+    State(api): State<Arc<ApiShared>>,
+    caller: Caller,
+    body: JsonObject,
+) -> Result<Response, ProblemRow> {
     let machine = body.read(|fields| {
         let machine: Option<String> = fields.optional("machine", text);
-        Some(Machine::of(&machine.unwrap_or_default()))
+        Some(MachineName::of(&machine.unwrap_or_default()))
     })?;
     let codes =
-        api.devices.ask(Asking { machine, peer: caller.peer }, Instant::now()).map_err(|error| match error {
-            NoDevice::Randomness(error) => error.into(),
-            NoDevice::AddressFull => Problem::from(Refused::TooMany { limit: "sign_ins_per_address" }),
-        })?;
+        api.devices.ask(RequestingMachine { machine, peer: caller.peer }, Instant::now()).map_err(
+            |error| match error {
+                NoDevice::Randomness(error) => error.into(),
+                NoDevice::AddressFull => ProblemRow::from(ApiProblem::TooMany { limit: "sign_ins_per_address" }),
+            },
+        )?;
     // A program that was given a code may poll with it after a restart.
     api.devices.journal().written().await;
     let uri = api.site.public(DEVICE_PATH);
-    let answer = Codes {
+    let answer = CodesBody {
         device_code: codes.device.reveal(),
         user_code: codes.user.to_string(),
         verification_uri_complete: format!("{uri}?user_code={}", codes.user),
@@ -106,7 +112,11 @@ pub(super) async fn ask(State(api): State<Arc<Shared>>, caller: Caller, body: Ob
         (status = 503, description = "`overloaded`; `limit` names what does not answer"),
     ),
 )]
-pub(super) async fn poll(State(api): State<Arc<Shared>>, caller: Caller, body: Object) -> Result<Response, Problem> {
+pub(super) async fn poll(
+    State(api): State<Arc<ApiShared>>,
+    caller: Caller,
+    body: JsonObject,
+) -> Result<Response, ProblemRow> {
     let code = body.read(|fields| {
         // Some programs send it because the RFC has it; there is no other way here.
         for name in ["grant_type", "client_id"] {
@@ -114,18 +124,18 @@ pub(super) async fn poll(State(api): State<Arc<Shared>>, caller: Caller, body: O
         }
         fields.required("device_code", |value| value.as_str().map(str::to_owned).ok_or("has to be a text".to_owned()))
     })?;
-    let device = Opaque::parse(&code).ok_or(Refused::ExpiredToken)?.digest();
+    let device = Opaque::parse(&code).ok_or(ApiProblem::ExpiredToken)?.digest();
     // The place in the log comes first: nothing is made without one.
     let slot = api.audit.slot().await?;
     let (user, asking) = match api.devices.poll(&device, Instant::now()) {
         Polled::Approved { user, asking } => (user, asking),
-        Polled::Pending => return Err(Refused::AuthorizationPending.into()),
+        Polled::Pending => return Err(ApiProblem::AuthorizationPending.into()),
         Polled::SlowDown(interval) => {
             let interval = u16::try_from(interval.as_secs()).unwrap_or(u16::MAX);
-            return Err(Refused::SlowDown { interval }.into());
+            return Err(ApiProblem::SlowDown { interval }.into());
         }
-        Polled::Denied => return Err(Refused::AccessDenied.into()),
-        Polled::Expired => return Err(Refused::ExpiredToken.into()),
+        Polled::Denied => return Err(ApiProblem::AccessDenied.into()),
+        Polled::Expired => return Err(ApiProblem::ExpiredToken.into()),
     };
     let now = wall_clock();
     let note = Note::of(&format!("gateway login on {}", asking.machine));
@@ -134,11 +144,11 @@ pub(super) async fn poll(State(api): State<Arc<Shared>>, caller: Caller, body: O
     api.devices.settle(&device, matches!(created, Ok(Created::Made(_))), Instant::now());
     let made = match created? {
         Created::Made(made) => made,
-        Created::TooMany => return Err(Refused::Conflict { reason: "too_many_tokens" }.into()),
-        Created::NoSuchWorkspace => return Err(Refused::NotFound.into()),
+        Created::TooMany => return Err(ApiProblem::Conflict { reason: "too_many_tokens" }.into()),
+        Created::NoSuchWorkspace => return Err(ApiProblem::NotFound.into()),
     };
     let expires_at = now.later(TOKEN_LIFE).to_string();
-    let event = Event::TokenCreated {
+    let event = AuditEvent::TokenCreated {
         by: Actor::User(Text::of(&user)),
         token: Text::of(made.id),
         subject_kind: TokenKind::User.as_str(),

@@ -18,9 +18,9 @@ use std::time::Duration;
 use axum::routing::{delete, get, post};
 
 pub use self::asker::Vouched;
-use super::problem::Refused;
-use super::seats::{Seat, Seats};
-use super::{Route, Shared};
+use super::problem::ApiProblem;
+use super::seats::{ApiPermit, Seats};
+use super::{ApiShared, Route};
 use gateway_auth::issuer::programs::Programs;
 use gateway_auth::jwt::LEEWAY_SECONDS;
 use gateway_environments::request::{JobFacts, JobRequest};
@@ -56,14 +56,14 @@ impl EnvironmentParts {
 
 /// A caller's seat, held for as long as the wait or stream is open.
 #[derive(Debug)]
-pub(super) enum Held {
+pub(super) enum CallerPermit {
     /// An operator's.
-    User { _seat: Seat },
+    User { _seat: ApiPermit },
     /// A job's, of those that its project may have.
-    Job { _seat: Seat<u64>, right: Box<Right> },
+    Job { _seat: ApiPermit<u64>, right: Box<Right> },
 }
 
-impl Held {
+impl CallerPermit {
     /// Waits until a job may listen no longer, because its token has ended or the agent's configuration has nothing for
     /// it any more. An operator's credential is checked with all others.
     ///
@@ -99,10 +99,10 @@ impl Right {
 
 impl Asker {
     /// Takes a seat for a long operation.
-    pub(super) fn seat(&self, api: &Shared) -> Result<Held, Refused> {
+    pub(super) fn seat(&self, api: &ApiShared) -> Result<CallerPermit, ApiProblem> {
         Ok(match self {
-            Self::Operator(user) => Held::User { _seat: api.operator_followers.take(user)? },
-            Self::Job(job) => Held::Job {
+            Self::Operator(user) => CallerPermit::User { _seat: api.operator_followers.take(user)? },
+            Self::Job(job) => CallerPermit::Job {
                 _seat: api.job_followers.take(&job.project_id)?,
                 right: Box::new(Right { expires_at: job.expires_at, allowed: None }),
             },
@@ -110,9 +110,9 @@ impl Asker {
     }
 
     /// Takes a seat for an operation that goes on only while this request is allowed.
-    pub(super) fn seat_for(&self, api: &Shared, request: &JobRequest) -> Result<Held, Refused> {
+    pub(super) fn seat_for(&self, api: &ApiShared, request: &JobRequest) -> Result<CallerPermit, ApiProblem> {
         let mut held = self.seat(api)?;
-        if let Held::Job { right, .. } = &mut held {
+        if let CallerPermit::Job { right, .. } = &mut held {
             let service = &api.environments.service;
             right.allowed = service.check(request).is_ok().then(|| (service.clone(), request.clone()));
         }
@@ -120,7 +120,7 @@ impl Asker {
     }
 
     /// Takes a seat for an operation that goes on only while a job's project may have its environment with this agent.
-    pub(super) fn seat_at(&self, api: &Shared, agent: &ClusterName) -> Result<Held, Refused> {
+    pub(super) fn seat_at(&self, api: &ApiShared, agent: &ClusterName) -> Result<CallerPermit, ApiProblem> {
         match self {
             Self::Operator(_) => self.seat(api),
             Self::Job(own) => {

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{HeaderMap, HeaderName};
 
-use super::problem::{Problem, Refused};
+use super::problem::{ApiProblem, ProblemRow};
 use gateway_types::Share;
 
 /// Makes the tag of a list of shares, which does not depend on their order.
@@ -38,17 +38,17 @@ impl Condition {
     /// Reads `If-Match` or `If-None-Match`.
     ///
     /// Weak tags are kept as they are written, so they never match a tag of ours: `If-Match` compares strongly.
-    pub(super) fn read(headers: &HeaderMap, name: &HeaderName) -> Result<Self, Problem> {
+    pub(super) fn read(headers: &HeaderMap, name: &HeaderName) -> Result<Self, ProblemRow> {
         let mut tags = Vec::new();
         for value in headers.get_all(name) {
-            let text = value.to_str().map_err(|_| Refused::BadRequest { reason: "bad_condition" })?;
+            let text = value.to_str().map_err(|_| ApiProblem::BadRequest { reason: "bad_condition" })?;
             // Our own tags have no commas inside, so another way to split cannot make a match.
             tags.extend(text.split(',').map(|tag| tag.trim().to_owned()));
         }
         match tags.as_slice() {
             [] => Ok(Self::Absent),
             [only] if only == "*" => Ok(Self::Any),
-            all if all.iter().any(|tag| tag == "*") => Err(Refused::BadRequest { reason: "bad_condition" }.into()),
+            all if all.iter().any(|tag| tag == "*") => Err(ApiProblem::BadRequest { reason: "bad_condition" }.into()),
             _ => Ok(Self::OneOf(tags)),
         }
     }
@@ -84,7 +84,7 @@ mod tests {
         Share { port: Port::new(port).unwrap(), audience: audience.parse().unwrap(), expires_at }
     }
 
-    fn condition(values: &[&str]) -> Result<Condition, Problem> {
+    fn condition(values: &[&str]) -> Result<Condition, ProblemRow> {
         let headers = values.iter().map(|value| (IF_MATCH, value.parse().unwrap())).collect();
         Condition::read(&headers, &IF_MATCH)
     }

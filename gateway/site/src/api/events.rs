@@ -20,16 +20,16 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::Instant;
 
-use self::words::{Told, View};
+use self::words::{LastState, WorkspaceView};
 use super::lifecycle::owned;
 use super::openapi::{failures, parameters};
-use super::problem::Problem;
-use super::seats::Seat;
+use super::problem::ProblemRow;
+use super::seats::ApiPermit;
 use super::state::StateRow;
 use super::workspaces::is_connected;
-use super::{Caller, Shared, answer};
+use super::{ApiShared, Caller, answer};
 use gateway_store::{Managed, StoreError, WorkspaceId, wall_clock};
-use gateway_workspaces::changes::{Heard, Listener};
+use gateway_workspaces::changes::{ChangeNews, Listener};
 
 /// Interval at which the agent's presence is checked, because no event reports it.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -74,11 +74,11 @@ pub(super) struct Endless;
     ),
 )]
 pub(super) async fn follow(
-    State(api): State<Arc<Shared>>,
+    State(api): State<Arc<ApiShared>>,
     caller: Caller,
     name: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemRow> {
     // Listens first: a change between the look and the listening would be missed.
     let listener = api.lifecycles.listen();
     let managed = owned(&api, &caller, name, wall_clock()).await?;
@@ -93,7 +93,7 @@ pub(super) async fn follow(
     let following = Following {
         id: managed.workspace.id,
         found: Some(managed),
-        told: Told::default(),
+        told: LastState::default(),
         listener,
         read_at: now,
         sent_at: now,
@@ -112,15 +112,15 @@ pub(super) async fn follow(
 
 /// A reader of one workspace's events.
 struct Following {
-    api: Arc<Shared>,
+    api: Arc<ApiShared>,
     id: WorkspaceId,
     /// Latest record read; `None` once the workspace is forgotten.
     found: Option<Managed>,
-    told: Told,
+    told: LastState,
     listener: Listener,
     read_at: Instant,
     sent_at: Instant,
-    _seat: Seat,
+    _seat: ApiPermit,
 }
 
 impl Following {
@@ -130,7 +130,7 @@ impl Following {
             if self.told.is_end() {
                 return None;
             }
-            let view = self.found.as_ref().map(|managed| View {
+            let view = self.found.as_ref().map(|managed| WorkspaceView {
                 state: StateRow::new(managed),
                 actual: managed.lifecycle.actual,
                 is_over: managed.lifecycle.is_over(),
@@ -159,8 +159,8 @@ impl Following {
             biased;
             () = draining.cancelled() => return false,
             heard = self.listener.next() => match heard {
-                Heard::Change(change) => change.workspace == self.id,
-                Heard::Missed => true,
+                ChangeNews::Change(change) => change.workspace == self.id,
+                ChangeNews::Missed => true,
             },
             () = tokio::time::sleep(LOOK_INTERVAL) => false,
         };

@@ -7,26 +7,26 @@ use http::{HeaderValue, StatusCode};
 use tokio::time::Instant;
 use tunnel_proto::reason::Reason;
 
-use super::problem::{Problem, Refused};
+use super::problem::{ApiProblem, ProblemRow};
 use super::workspaces::detail;
-use super::{Caller, PREFIX, Shared, actor, answer};
-use gateway_auth::policy::Seen;
-use gateway_net::audit::{Event, Text};
+use super::{ApiShared, Caller, PREFIX, actor, answer};
+use gateway_auth::policy::Visibility;
+use gateway_net::audit::{AuditEvent, Text};
 use gateway_store::{CreateError, Workspace, wall_clock};
 use gateway_types::principal::Principal;
 use gateway_types::{UnixSeconds, WorkspaceName};
 
 /// Makes a workspace and records its maker.
 pub(super) async fn make(
-    api: &Shared,
+    api: &ApiShared,
     caller: &Caller,
     principal: &Principal,
     name: &WorkspaceName,
     now: UnixSeconds,
-) -> Result<Workspace, Problem> {
+) -> Result<Workspace, ProblemRow> {
     let slot = api.audit.slot().await?;
     let made = api.store.create_external(name, &principal.user, Some(api.external_max), now).await.map_err(problem)?;
-    slot.record(caller.did(Event::WorkspaceCreated {
+    slot.record(caller.did(AuditEvent::WorkspaceCreated {
         by: actor(principal),
         workspace: Text::of(name),
         cluster: None,
@@ -39,14 +39,14 @@ pub(super) async fn make(
 
 /// Answers a request for a new external workspace.
 pub(super) async fn create(
-    api: &Shared,
+    api: &ApiShared,
     caller: &Caller,
     name: &WorkspaceName,
     now: UnixSeconds,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemRow> {
     let principal = caller.user()?;
     let workspace = make(api, caller, principal, name, now).await?;
-    let shown = detail(api, principal, (&workspace, Seen::Owner), None, now).await;
+    let shown = detail(api, principal, (&workspace, Visibility::Owner), None, now).await;
     let mut response = answer::json(StatusCode::CREATED, &shown);
     if let Ok(location) = HeaderValue::try_from(format!("{PREFIX}/workspaces/{name}")) {
         response.headers_mut().insert(LOCATION, location);
@@ -55,13 +55,13 @@ pub(super) async fn create(
 }
 
 /// Deletes an external workspace of the caller: its agent's session, tokens and shares end, and the name is free.
-pub(super) async fn delete(api: &Shared, caller: &Caller, name: &WorkspaceName) -> Result<(), Problem> {
+pub(super) async fn delete(api: &ApiShared, caller: &Caller, name: &WorkspaceName) -> Result<(), ProblemRow> {
     let principal = caller.user()?;
     let slot = api.audit.slot().await?;
     if !api.store.delete_external(name, Some(&principal.user), wall_clock()).await? {
-        return Err(Refused::NotFound.into());
+        return Err(ApiProblem::NotFound.into());
     }
-    slot.record(caller.did(Event::WorkspaceForgotten { by: actor(principal), workspace: Text::of(name) }));
+    slot.record(caller.did(AuditEvent::WorkspaceForgotten { by: actor(principal), workspace: Text::of(name) }));
     api.workspaces.forget(name, Instant::now());
     // The next owner of the name must not find this agent there, as it could be until its token is checked again.
     if let Some(session) = api.registry.current(name) {
@@ -72,13 +72,13 @@ pub(super) async fn delete(api: &Shared, caller: &Caller, name: &WorkspaceName) 
     Ok(())
 }
 
-fn problem(error: CreateError) -> Problem {
+fn problem(error: CreateError) -> ProblemRow {
     match error {
-        CreateError::NameTaken => Refused::Conflict { reason: "name_taken" }.into(),
+        CreateError::NameTaken => ApiProblem::Conflict { reason: "name_taken" }.into(),
         CreateError::UserQuota(_) | CreateError::ClusterQuota(_) => {
-            Refused::Conflict { reason: "limits.external_workspaces_per_user" }.into()
+            ApiProblem::Conflict { reason: "limits.external_workspaces_per_user" }.into()
         }
-        CreateError::ConfigChanged => Refused::Changed.into(),
+        CreateError::ConfigChanged => ApiProblem::Changed.into(),
         CreateError::Store(error) => error.into(),
     }
 }

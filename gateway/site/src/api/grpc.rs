@@ -25,7 +25,7 @@ use tower_service::Service as _;
 
 use self::admission::Admission;
 use self::body::UntilDeadline;
-use super::{BODY_BYTES_MAX, Caller, Shared};
+use super::{ApiShared, BODY_BYTES_MAX, Caller};
 
 /// Largest message with a template, in bytes: the rendered text, and facts. Others are no larger than in the HTTP API.
 const TEMPLATE_BYTES_MAX: usize = 512 * 1024;
@@ -52,12 +52,12 @@ pub(super) fn is_call(method: &Method, headers: &HeaderMap) -> bool {
 /// Services that answer calls.
 #[derive(Clone)]
 pub(super) struct Services {
-    shared: Arc<Shared>,
+    shared: Arc<ApiShared>,
     reflection: Routes,
 }
 
 impl Services {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+    pub(super) fn new(shared: Arc<ApiShared>) -> Self {
         let mut routes = RoutesBuilder::default();
         let service =
             tonic_reflection::server::Builder::configure().register_encoded_file_descriptor_set(DESCRIPTORS).build_v1();

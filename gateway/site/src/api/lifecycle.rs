@@ -11,14 +11,14 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::body::{self, Fields, Object, text};
+use super::body::{self, JsonFields, JsonObject, text};
 use super::etag::Condition;
 use super::openapi::{bodies, failures, parameters};
-use super::problem::{Mistake, Place, Problem, Refused};
-use super::workspaces::{Detail, detail, tagged};
-use super::{Caller, PREFIX, Shared, actor, answer, external, shares, state};
-use gateway_auth::policy::Seen;
-use gateway_net::audit::{Event, Text};
+use super::problem::{ApiProblem, FaultLocation, Mistake, ProblemRow};
+use super::workspaces::{WorkspaceBody, detail, tagged};
+use super::{ApiShared, Caller, PREFIX, actor, answer, external, shares, state};
+use gateway_auth::policy::Visibility;
+use gateway_net::audit::{AuditEvent, Text};
 use gateway_store::{CiProject, Executor, Managed, SecretText, Variable, VariableKind, Workspace, wall_clock};
 use gateway_types::{ClusterName, DesiredState, ProviderName, UnixSeconds, WorkspaceName};
 use gateway_workspaces::ci::NoTarget;
@@ -46,7 +46,7 @@ pub(super) fn deed(desired: DesiredState) -> &'static str {
         to 8 MiB, a devfile up to 3 MB.",
     request_body = bodies::NewWorkspace,
     responses(
-        (status = 201, description = "It is made.", body = Detail,
+        (status = 201, description = "It is made.", body = WorkspaceBody,
             headers(
                 ("ETag" = String, description = "Names what the workspace is to be; for `If-Match`. What is only \
                 observed does not change it."),
@@ -64,24 +64,24 @@ pub(super) fn deed(desired: DesiredState) -> &'static str {
     ),
 )]
 pub(super) async fn create(
-    State(api): State<Arc<Shared>>,
+    State(api): State<Arc<ApiShared>>,
     caller: Caller,
     request: Request,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemRow> {
     let principal = caller.user()?;
     // Devfiles are large: the caller is known before a byte of them is read.
     let (object, seat) = body::read_large(request, &api.uploads, &principal.user).await?;
     let now = wall_clock();
     let new = match read(&object)? {
-        Wanted::External(name) => return external::create(&api, &caller, &name, now).await,
-        Wanted::Managed(new) => new,
+        WorkspaceRequest::External(name) => return external::create(&api, &caller, &name, now).await,
+        WorkspaceRequest::Managed(new) => new,
     };
     drop(object);
     let name = new.name.clone();
     let slot = api.audit.slot().await?;
     let managed = api.lifecycles.create(&principal.user, new, now).await.map_err(problem)?;
     drop(seat);
-    slot.record(caller.did(Event::WorkspaceCreated {
+    slot.record(caller.did(AuditEvent::WorkspaceCreated {
         by: actor(principal),
         workspace: Text::of(&name),
         cluster: managed.kubernetes().map(|state| Text::of(&state.cluster_name)),
@@ -89,7 +89,7 @@ pub(super) async fn create(
     }));
     // The cache may remember that there was none.
     api.workspaces.forget(&name, Instant::now());
-    let shown = detail(&api, principal, (&managed.workspace, Seen::Owner), Some(&managed), now).await;
+    let shown = detail(&api, principal, (&managed.workspace, Visibility::Owner), Some(&managed), now).await;
     let mut response = tagged(answer::json(StatusCode::CREATED, &shown), Some(&managed));
     if let Ok(location) = HeaderValue::try_from(format!("{PREFIX}/workspaces/{name}")) {
         response.headers_mut().insert(LOCATION, location);
@@ -107,7 +107,7 @@ pub(super) async fn create(
     params(parameters::WorkspacePath, ("If-Match" = Option<String>, Header)),
     request_body = bodies::WorkspaceChange,
     responses(
-        (status = 200, description = "What it is now; what comes of it is told by its events.", body = Detail,
+        (status = 200, description = "What it is now; what comes of it is told by its events.", body = WorkspaceBody,
             headers(("ETag" = String, description = "Names what the workspace is to be; for `If-Match`. What is only \
                 observed does not change it."))),
         failures::WorkspaceBody,
@@ -119,12 +119,12 @@ pub(super) async fn create(
     ),
 )]
 pub(super) async fn change(
-    State(api): State<Arc<Shared>>,
+    State(api): State<Arc<ApiShared>>,
     caller: Caller,
     name: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
-    body: Object,
-) -> Result<Response, Problem> {
+    body: JsonObject,
+) -> Result<Response, ProblemRow> {
     let condition = Condition::read(&headers, &IF_MATCH)?;
     let now = wall_clock();
     let managed = owned(&api, &caller, name, now).await?;
@@ -142,7 +142,7 @@ pub(super) async fn change(
         deleted at once, with its tokens and shares",
     params(parameters::WorkspacePath, ("If-Match" = Option<String>, Header)),
     responses(
-        (status = 202, description = "It is to be terminated; its events tell when it is.", body = Detail,
+        (status = 202, description = "It is to be terminated; its events tell when it is.", body = WorkspaceBody,
             headers(("ETag" = String, description = "Names what the workspace is to be; for `If-Match`. What is only \
                 observed does not change it."))),
         (status = 204, description = "It is forgotten, or was external and is deleted; its name is free."),
@@ -154,11 +154,11 @@ pub(super) async fn change(
     ),
 )]
 pub(super) async fn remove(
-    State(api): State<Arc<Shared>>,
+    State(api): State<Arc<ApiShared>>,
     caller: Caller,
     name: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemRow> {
     let condition = Condition::read(&headers, &IF_MATCH)?;
     let now = wall_clock();
     let workspace = shares::owned(&api, &caller, name, now).await?;
@@ -172,31 +172,31 @@ pub(super) async fn remove(
         return shown(&api, &caller, StatusCode::ACCEPTED, &managed, now).await;
     }
     if !condition.allows_change_of(&state::tag(&managed)) {
-        return Err(Refused::Changed.into());
+        return Err(ApiProblem::Changed.into());
     }
     let slot = api.audit.slot().await?;
     api.lifecycles.forget(&managed, now).await.map_err(problem)?;
     let name = &managed.workspace.name;
-    slot.record(caller.did(Event::WorkspaceForgotten { by: actor(caller.user()?), workspace: Text::of(name) }));
+    slot.record(caller.did(AuditEvent::WorkspaceForgotten { by: actor(caller.user()?), workspace: Text::of(name) }));
     api.workspaces.forget(name, Instant::now());
     Ok(answer::done())
 }
 
 /// Requests another state, and records the caller.
 pub(super) async fn request(
-    api: &Shared,
+    api: &ApiShared,
     caller: &Caller,
     managed: Managed,
     desired: DesiredState,
     condition: &Condition,
-) -> Result<Managed, Problem> {
+) -> Result<Managed, ProblemRow> {
     let slot = api.audit.slot().await?;
     let (id, before) = (managed.workspace.id, managed.lifecycle.generation);
     let may_change = |life: &gateway_types::Lifecycle| condition.allows_change_of(&state::tag_of(id, life.generation));
     let changed = api.lifecycles.change(managed, desired, may_change, wall_clock()).await.map_err(problem)?;
     // A request for the state that is desired already changes nothing, and is not recorded.
     if changed.lifecycle.generation != before {
-        slot.record(caller.did(Event::WorkspaceRequested {
+        slot.record(caller.did(AuditEvent::WorkspaceRequested {
             by: actor(caller.user()?),
             workspace: Text::of(&changed.workspace.name),
             how: deed(desired),
@@ -208,43 +208,43 @@ pub(super) async fn request(
 
 /// Finds a managed workspace of the caller. A share gives no say in its state.
 pub(super) async fn owned(
-    api: &Shared,
+    api: &ApiShared,
     caller: &Caller,
     name: Result<Path<String>, PathRejection>,
     now: UnixSeconds,
-) -> Result<Managed, Problem> {
+) -> Result<Managed, ProblemRow> {
     managed_of(api, shares::owned(api, caller, name, now).await?).await
 }
 
 /// Loads the managed state of a workspace.
-pub(super) async fn managed_of(api: &Shared, workspace: Workspace) -> Result<Managed, Problem> {
+pub(super) async fn managed_of(api: &ApiShared, workspace: Workspace) -> Result<Managed, ProblemRow> {
     let Workspace { id, executor, .. } = workspace;
     if !executor.is_managed() {
-        return Err(Refused::Conflict { reason: "not_managed" }.into());
+        return Err(ApiProblem::Conflict { reason: "not_managed" }.into());
     }
-    api.store.managed_by_id(id).await?.ok_or_else(|| Refused::NotFound.into())
+    api.store.managed_by_id(id).await?.ok_or_else(|| ApiProblem::NotFound.into())
 }
 
 async fn shown(
-    api: &Shared,
+    api: &ApiShared,
     caller: &Caller,
     status: StatusCode,
     managed: &Managed,
     now: UnixSeconds,
-) -> Result<Response, Problem> {
-    let detail = detail(api, caller.user()?, (&managed.workspace, Seen::Owner), Some(managed), now).await;
+) -> Result<Response, ProblemRow> {
+    let detail = detail(api, caller.user()?, (&managed.workspace, Visibility::Owner), Some(managed), now).await;
     Ok(tagged(answer::json(status, &detail), Some(managed)))
 }
 
 /// A workspace that a caller asks for.
-enum Wanted {
+enum WorkspaceRequest {
     /// Name of a workspace that runs elsewhere.
     External(WorkspaceName),
     /// A workspace that is run for its owner.
     Managed(NewWorkspace),
 }
 
-fn read(body: &Object) -> Result<Wanted, Problem> {
+fn read(body: &JsonObject) -> Result<WorkspaceRequest, ProblemRow> {
     body.read(|fields| {
         let name = fields.required("name", text::<WorkspaceName>);
         let executor = fields.required("executor", |value| match value.as_str() {
@@ -255,7 +255,7 @@ fn read(body: &Object) -> Result<Wanted, Problem> {
         });
         if executor == Some(Executor::External) {
             // Any other member is refused as unknown.
-            return Some(Wanted::External(name?));
+            return Some(WorkspaceRequest::External(name?));
         }
         let on = match executor {
             Some(Executor::Ci) => on_ci(fields),
@@ -278,12 +278,17 @@ fn read(body: &Object) -> Result<Wanted, Problem> {
         for wrong in check_variables(&variables) {
             fields.at(place(&wrong), wrong.to_string());
         }
-        Some(Wanted::Managed(NewWorkspace { name: name?, on: on?, devfile: devfile.map(Into::into), variables }))
+        Some(WorkspaceRequest::Managed(NewWorkspace {
+            name: name?,
+            on: on?,
+            devfile: devfile.map(Into::into),
+            variables,
+        }))
     })
 }
 
 /// Reads the settings of a workspace in a CI system.
-fn on_ci(fields: &mut Fields<'_>) -> Option<NewOn> {
+fn on_ci(fields: &mut JsonFields<'_>) -> Option<NewOn> {
     let provider = fields.optional("agent", text::<ProviderName>);
     let is_named = fields.has("agent");
     let project = fields.optional("project", project);
@@ -311,7 +316,7 @@ fn project(value: &Value) -> Result<CiProject, String> {
     Ok(CiProject { url, reference })
 }
 
-fn variable(fields: &mut Fields<'_>) -> Option<Variable> {
+fn variable(fields: &mut JsonFields<'_>) -> Option<Variable> {
     let name = fields.required("name", |value| value.as_str().map(str::to_owned).ok_or("has to be a text".into()));
     let value = fields.required("value", |value: &Value| {
         value.as_str().map(|text| SecretText::new(text.to_owned())).ok_or("has to be a text".into())
@@ -337,50 +342,56 @@ fn place(wrong: &BadVariable) -> String {
 }
 
 /// Explains why a workspace is not made or changed.
-pub(super) fn problem(error: WorkspaceError) -> Problem {
+pub(super) fn problem(error: WorkspaceError) -> ProblemRow {
     let mistake = |pointer: &str, error: &WorkspaceError| {
-        Problem::invalid(vec![Mistake { pointer: pointer.to_owned(), detail: error.to_string() }])
+        ProblemRow::invalid(vec![Mistake { pointer: pointer.to_owned(), detail: error.to_string() }])
     };
-    let conflict = |reason| Refused::Conflict { reason }.into();
+    let conflict = |reason| ApiProblem::Conflict { reason }.into();
     match error {
-        WorkspaceError::NoSuchWorkspace => Refused::NotFound.into(),
+        WorkspaceError::NoSuchWorkspace => ApiProblem::NotFound.into(),
         WorkspaceError::NoSuchCluster | WorkspaceError::ClusterDisabled => mistake("/agent", &error),
-        WorkspaceError::CiDisabled => Refused::ExecutorDisabled.into(),
+        WorkspaceError::CiDisabled => ApiProblem::ExecutorDisabled.into(),
         WorkspaceError::Target(NoTarget::Unknown | NoTarget::Unnamed) => mistake("/agent", &error),
         WorkspaceError::Target(NoTarget::Tag(number)) => mistake(&format!("/tags/{number}"), &error),
         WorkspaceError::Target(NoTarget::Tags) => mistake("/tags", &error),
         WorkspaceError::NameTooLong { .. } => mistake("/name", &error),
-        WorkspaceError::Variables(wrong) => {
-            Problem::invalid(wrong.iter().map(|one| Mistake { pointer: place(one), detail: one.to_string() }).collect())
-        }
+        WorkspaceError::Variables(wrong) => ProblemRow::invalid(
+            wrong.iter().map(|one| Mistake { pointer: place(one), detail: one.to_string() }).collect(),
+        ),
         WorkspaceError::NameTaken => conflict("name_taken"),
         WorkspaceError::ClusterQuota(_) => conflict("cluster_quota"),
         WorkspaceError::UserQuota(_) => conflict("user_quota"),
         WorkspaceError::Refused(_) => conflict("terminated"),
         WorkspaceError::NotOver => conflict("not_terminated"),
-        WorkspaceError::Changed => Refused::Changed.into(),
-        WorkspaceError::Busy => Refused::Overloaded { limit: "workspace_changes" }.into(),
-        WorkspaceError::Interrupted => Refused::Overloaded { limit: "interrupted" }.into(),
+        WorkspaceError::Changed => ApiProblem::Changed.into(),
+        WorkspaceError::Busy => ApiProblem::Overloaded { limit: "workspace_changes" }.into(),
+        WorkspaceError::Interrupted => ApiProblem::Overloaded { limit: "interrupted" }.into(),
         WorkspaceError::ClusterUnreadable => {
             tracing::error!("the stored configuration of a cluster cannot be read");
-            Refused::Overloaded { limit: "cluster_configuration" }.into()
+            ApiProblem::Overloaded { limit: "cluster_configuration" }.into()
         }
-        WorkspaceError::Devfile(problems) => Problem::devfile(
+        WorkspaceError::Devfile(problems) => ProblemRow::devfile(
             problems
                 .into_iter()
-                .map(|one| Place { code: "", path: one.path, line: one.line, column: one.column, message: one.message })
+                .map(|one| FaultLocation {
+                    code: "",
+                    path: one.path,
+                    line: one.line,
+                    column: one.column,
+                    message: one.message,
+                })
                 .collect(),
         ),
-        WorkspaceError::Frozen(problems) => Problem::devfile(
+        WorkspaceError::Frozen(problems) => ProblemRow::devfile(
             problems
                 .into_iter()
-                .map(|message| Place { code: "", path: String::new(), line: None, column: None, message })
+                .map(|message| FaultLocation { code: "", path: String::new(), line: None, column: None, message })
                 .collect(),
         ),
-        WorkspaceError::Pipeline(problems) => Problem::devfile(
+        WorkspaceError::Pipeline(problems) => ProblemRow::devfile(
             problems
                 .into_iter()
-                .map(|one| Place { code: "", path: one.place, line: None, column: None, message: one.message })
+                .map(|one| FaultLocation { code: "", path: one.place, line: None, column: None, message: one.message })
                 .collect(),
         ),
         WorkspaceError::Randomness(error) => error.into(),

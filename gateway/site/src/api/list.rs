@@ -10,7 +10,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::Uri;
 use serde::Serialize;
 
-use super::problem::{Mistake, Problem};
+use super::problem::{Mistake, ProblemRow};
 
 /// Items of a page if the query names no limit.
 const LIMIT_DEFAULT: u32 = 50;
@@ -20,16 +20,16 @@ const LIMIT_MAX: u32 = 200;
 
 /// Page that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Page<K> {
+pub(super) struct PageRequest<K> {
     /// The key behind which it begins.
     pub(super) after: Option<K>,
     /// Most items that it may have.
     pub(super) limit: u32,
 }
 
-impl<K: std::str::FromStr> Page<K> {
+impl<K: std::str::FromStr> PageRequest<K> {
     /// Reads the query. `kind` keeps cursors of different lists apart.
-    pub(super) fn read(uri: &Uri, kind: &str) -> Result<Self, Problem> {
+    pub(super) fn read(uri: &Uri, kind: &str) -> Result<Self, ProblemRow> {
         Self::read_filtered(uri, kind, &[]).map(|(page, _)| page)
     }
 
@@ -38,7 +38,7 @@ impl<K: std::str::FromStr> Page<K> {
         uri: &Uri,
         kind: &str,
         filters: &[&'static str],
-    ) -> Result<(Self, BTreeMap<&'static str, String>), Problem> {
+    ) -> Result<(Self, BTreeMap<&'static str, String>), ProblemRow> {
         let (mut mistakes, mut narrowed) = (Vec::new(), BTreeMap::new());
         let mut page = Self { after: None, limit: LIMIT_DEFAULT };
         let mut seen = Vec::new();
@@ -73,7 +73,7 @@ impl<K: std::str::FromStr> Page<K> {
             seen.push(name);
             mistakes.extend(wrong.map(|detail| Mistake { pointer: format!("?{name}"), detail }));
         }
-        if mistakes.is_empty() { Ok((page, narrowed)) } else { Err(Problem::invalid(mistakes)) }
+        if mistakes.is_empty() { Ok((page, narrowed)) } else { Err(ProblemRow::invalid(mistakes)) }
     }
 
     /// Returns the number of items to look up: one more than fits tells whether there is another page.
@@ -113,19 +113,19 @@ mod tests {
 
     use super::*;
 
-    fn page(query: &str) -> Result<Page<u32>, Problem> {
-        Page::read(&format!("/x?{query}").parse().unwrap(), "n")
+    fn page(query: &str) -> Result<PageRequest<u32>, ProblemRow> {
+        PageRequest::read(&format!("/x?{query}").parse().unwrap(), "n")
     }
 
     /// What a store does: the numbers behind the cursor, in order.
-    fn look_up(all: &std::collections::BTreeSet<u32>, page: &Page<u32>) -> Vec<u32> {
+    fn look_up(all: &std::collections::BTreeSet<u32>, page: &PageRequest<u32>) -> Vec<u32> {
         let behind = all.iter().filter(|number| page.after.is_none_or(|after| **number > after));
         behind.take(page.look_up() as usize).copied().collect()
     }
 
     #[test]
     fn query_is_read_strictly() {
-        assert_eq!(page(""), Ok(Page { after: None, limit: LIMIT_DEFAULT }));
+        assert_eq!(page(""), Ok(PageRequest { after: None, limit: LIMIT_DEFAULT }));
         assert_eq!(page("limit=200").unwrap().limit, 200);
         assert_eq!(page(&format!("cursor={}", encode("7", "n"))).unwrap().after, Some(7));
         for query in ["limit=0", "limit=201", "limit=x", "limit=1&limit=2", "cursor=!", "cursor=", "other=1", "limit="]

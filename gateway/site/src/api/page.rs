@@ -12,7 +12,7 @@ use http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::Caller;
-use super::problem::{Problem, Refused};
+use super::problem::{ApiProblem, ProblemRow};
 use gateway_http::fields::GATEWAY_ERROR;
 use gateway_types::principal::{Principal, Via};
 
@@ -24,7 +24,7 @@ const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-p
 static PLAIN_POLICY: LazyLock<HeaderValue> = LazyLock::new(|| policy(""));
 
 /// Parts of a page.
-pub(super) struct Parts<'a> {
+pub(super) struct PageContent<'a> {
     pub(super) status: StatusCode,
     pub(super) code: Option<&'static str>,
     pub(super) title: &'a str,
@@ -52,12 +52,12 @@ pub(super) fn hash_of(text: &str) -> String {
 
 /// Makes a page that has nothing but text and forms.
 pub(super) fn plain(status: StatusCode, code: Option<&'static str>, title: &str, text: &str) -> Response {
-    html(Parts { status, code, title, text, head: "", policy: PLAIN_POLICY.clone() })
+    html(PageContent { status, code, title, text, head: "", policy: PLAIN_POLICY.clone() })
 }
 
 /// Makes a page.
-pub(super) fn html(parts: Parts<'_>) -> Response {
-    let Parts { status, code, title, text, head, policy } = parts;
+pub(super) fn html(parts: PageContent<'_>) -> Response {
+    let PageContent { status, code, title, text, head, policy } = parts;
     let page = format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
          content=\"width=device-width, initial-scale=1\"><meta name=\"robots\" content=\"noindex\"><title>{title}</title>\
@@ -76,8 +76,12 @@ pub(super) fn html(parts: Parts<'_>) -> Response {
 }
 
 /// Returns the user who is signed in with a browser. A program's token is good for the API, and not for pages.
-pub(super) fn browser(caller: &Caller) -> Result<&Principal, Problem> {
-    caller.user().ok().filter(|principal| principal.via == Via::Browser).ok_or_else(|| Refused::SignInRequired.into())
+pub(super) fn browser(caller: &Caller) -> Result<&Principal, ProblemRow> {
+    caller
+        .user()
+        .ok()
+        .filter(|principal| principal.via == Via::Browser)
+        .ok_or_else(|| ApiProblem::SignInRequired.into())
 }
 
 /// Returns whether a body is a form.

@@ -27,7 +27,7 @@ const PLACES_MAX: usize = 100;
 
 /// Reason the API refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum ApiProblem {
     /// No user is signed in, as far as this request can prove.
     SignInRequired,
     /// There is no such thing, or it is not the user's: the same answer.
@@ -95,7 +95,7 @@ pub(crate) enum Refused {
     AccessDenied,
 }
 
-impl Refused {
+impl ApiProblem {
     /// Returns the code, which is part of the contract with programs.
     pub(crate) fn code(self) -> &'static str {
         match self {
@@ -249,7 +249,7 @@ pub(crate) struct Mistake {
 // It quotes names from the document, because its author has to find them.
 /// One thing that is wrong with a devfile, a template or its objects.
 #[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
-pub(super) struct Place {
+pub(super) struct FaultLocation {
     /// By which rule, where rules have names.
     #[schema(required = false)]
     pub(super) code: &'static str,
@@ -265,10 +265,10 @@ pub(super) struct Place {
 
 /// An answer of the table. The trace id is added when it is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Problem {
-    refused: Refused,
+pub(crate) struct ProblemRow {
+    refused: ApiProblem,
     mistakes: Vec<Mistake>,
-    places: Vec<Place>,
+    places: Vec<FaultLocation>,
     objects: Objects,
 }
 
@@ -281,73 +281,73 @@ pub(super) struct Objects {
     pub(super) left: Vec<BlockerRow>,
 }
 
-impl From<Refused> for Problem {
-    fn from(refused: Refused) -> Self {
+impl From<ApiProblem> for ProblemRow {
+    fn from(refused: ApiProblem) -> Self {
         Self { refused, mistakes: Vec::new(), places: Vec::new(), objects: Objects::default() }
     }
 }
 
-impl From<StoreError> for Problem {
+impl From<StoreError> for ProblemRow {
     fn from(error: StoreError) -> Self {
         if !error.is_unanswered() {
             tracing::warn!(%error, "the store did not answer");
         }
-        Refused::Overloaded { limit: "store" }.into()
+        ApiProblem::Overloaded { limit: "store" }.into()
     }
 }
 
-impl From<Unavailable> for Problem {
+impl From<Unavailable> for ProblemRow {
     fn from(_: Unavailable) -> Self {
-        Refused::Overloaded { limit: "store" }.into()
+        ApiProblem::Overloaded { limit: "store" }.into()
     }
 }
 
-impl From<NoRandomness> for Problem {
+impl From<NoRandomness> for ProblemRow {
     fn from(_: NoRandomness) -> Self {
         tracing::error!("the system gave no random bytes");
-        Refused::Overloaded { limit: "randomness" }.into()
+        ApiProblem::Overloaded { limit: "randomness" }.into()
     }
 }
 
-impl Problem {
+impl ProblemRow {
     /// Lists mistakes.
     pub(super) fn invalid(mut mistakes: Vec<Mistake>) -> Self {
         mistakes.truncate(INVALID_MAX);
-        Self { mistakes, ..Self::from(Refused::Invalid) }
+        Self { mistakes, ..Self::from(ApiProblem::Invalid) }
     }
 
     /// Lists the faults of a devfile.
-    pub(super) fn devfile(mut places: Vec<Place>) -> Self {
+    pub(super) fn devfile(mut places: Vec<FaultLocation>) -> Self {
         places.truncate(PLACES_MAX);
         let mistake = Mistake { pointer: "/devfile".to_owned(), detail: "cannot be used; see problems".to_owned() };
-        Self { mistakes: vec![mistake], places, ..Self::from(Refused::Invalid) }
+        Self { mistakes: vec![mistake], places, ..Self::from(ApiProblem::Invalid) }
     }
 
     /// Returns code, status, title and text for people, for refusals that a person can cause with a link or a button.
     pub(super) fn for_people(&self) -> Option<(&'static str, StatusCode, &'static str, &'static str)> {
         let text = match self.refused {
-            Refused::NotFound | Refused::Forbidden | Refused::Overloaded { .. } => self.refused.words().1,
-            Refused::Conflict { reason: "not_managed" } => {
+            ApiProblem::NotFound | ApiProblem::Forbidden | ApiProblem::Overloaded { .. } => self.refused.words().1,
+            ApiProblem::Conflict { reason: "not_managed" } => {
                 "This workspace is not run by the gateway: start it where it was made."
             }
-            Refused::Conflict { .. } | Refused::Changed => self.refused.words().1,
-            Refused::SignInRequired
-            | Refused::BadRequest { .. }
-            | Refused::MethodNotAllowed
-            | Refused::NotJson
-            | Refused::Invalid
-            | Refused::TooLarge
-            | Refused::TooMany { .. }
-            | Refused::ExecutorDisabled
-            | Refused::NotSuchJob { .. }
-            | Refused::NotYet { .. }
-            | Refused::NotOperator
-            | Refused::NotTheHook
-            | Refused::Environment(_)
-            | Refused::AuthorizationPending
-            | Refused::SlowDown { .. }
-            | Refused::ExpiredToken
-            | Refused::AccessDenied => return None,
+            ApiProblem::Conflict { .. } | ApiProblem::Changed => self.refused.words().1,
+            ApiProblem::SignInRequired
+            | ApiProblem::BadRequest { .. }
+            | ApiProblem::MethodNotAllowed
+            | ApiProblem::NotJson
+            | ApiProblem::Invalid
+            | ApiProblem::TooLarge
+            | ApiProblem::TooMany { .. }
+            | ApiProblem::ExecutorDisabled
+            | ApiProblem::NotSuchJob { .. }
+            | ApiProblem::NotYet { .. }
+            | ApiProblem::NotOperator
+            | ApiProblem::NotTheHook
+            | ApiProblem::Environment(_)
+            | ApiProblem::AuthorizationPending
+            | ApiProblem::SlowDown { .. }
+            | ApiProblem::ExpiredToken
+            | ApiProblem::AccessDenied => return None,
         };
         Some((self.refused.code(), self.refused.status(), self.refused.words().0, text))
     }
@@ -366,7 +366,7 @@ impl Problem {
         if let Some((name, value)) = self.refused.detail() {
             members.insert(name.to_owned(), value.into());
         }
-        if let Refused::SlowDown { interval } = self.refused {
+        if let ApiProblem::SlowDown { interval } = self.refused {
             members.insert("interval".to_owned(), interval.into());
         }
         if self.refused.is_of_device_flow() {
@@ -379,7 +379,7 @@ impl Problem {
             members.insert("errors".to_owned(), list.collect());
         }
         if !self.places.is_empty() {
-            members.insert("problems".to_owned(), self.places.iter().map(Place::told).collect());
+            members.insert("problems".to_owned(), self.places.iter().map(FaultLocation::told).collect());
         }
         if !self.objects.errors.is_empty() {
             members.insert("object_errors".to_owned(), serde_json::json!(self.objects.errors));
@@ -391,7 +391,7 @@ impl Problem {
     }
 }
 
-impl Place {
+impl FaultLocation {
     /// Writes it as JSON.
     pub(super) fn told(&self) -> serde_json::Value {
         let Self { code, path, line, column, message } = self;
@@ -403,7 +403,7 @@ impl Place {
     }
 }
 
-impl Refused {
+impl ApiProblem {
     fn is_of_device_flow(self) -> bool {
         matches!(self, Self::AuthorizationPending | Self::SlowDown { .. } | Self::ExpiredToken | Self::AccessDenied)
     }
@@ -411,13 +411,13 @@ impl Refused {
 
 /// The document of a problem before it is sent, and its code for the metrics.
 #[derive(Clone, Debug)]
-pub(crate) struct Told {
+pub(crate) struct ProblemBody {
     pub(super) document: serde_json::Value,
     /// The code.
     pub(crate) code: &'static str,
 }
 
-impl IntoResponse for Problem {
+impl IntoResponse for ProblemRow {
     fn into_response(self) -> axum::response::Response {
         let mut response = Response::new(axum::body::Body::from(Bytes::new()));
         *response.status_mut() = self.refused.status();
@@ -430,7 +430,7 @@ impl IntoResponse for Problem {
         if self.refused.status() == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"gateway\""));
         }
-        response.extensions_mut().insert(Told { document: self.document(), code: self.refused.code() });
+        response.extensions_mut().insert(ProblemBody { document: self.document(), code: self.refused.code() });
         response
     }
 }

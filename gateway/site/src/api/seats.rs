@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::problem::Refused;
+use super::problem::ApiProblem;
 use gateway_types::UserName;
 
 /// The seats of one kind.
@@ -22,7 +22,7 @@ pub(super) struct Seats<K: Eq + Hash = UserName> {
 
 /// One seat. Dropping it gives it back.
 #[derive(Debug)]
-pub(super) struct Seat<K: Eq + Hash = UserName> {
+pub(super) struct ApiPermit<K: Eq + Hash = UserName> {
     seats: Arc<Seats<K>>,
     user: K,
 }
@@ -34,20 +34,20 @@ impl<K: Eq + Hash + Clone> Seats<K> {
     }
 
     /// Takes a seat.
-    pub(super) fn take(self: &Arc<Self>, user: &K) -> Result<Seat<K>, Refused> {
+    pub(super) fn take(self: &Arc<Self>, user: &K) -> Result<ApiPermit<K>, ApiProblem> {
         let mut taken = self.taken.lock();
         if taken.get(user).is_some_and(|own| *own >= self.per_user) {
-            return Err(Refused::TooMany { limit: self.names.0 });
+            return Err(ApiProblem::TooMany { limit: self.names.0 });
         }
         if taken.values().sum::<usize>() >= self.all {
-            return Err(Refused::Overloaded { limit: self.names.1 });
+            return Err(ApiProblem::Overloaded { limit: self.names.1 });
         }
         *taken.entry(user.clone()).or_default() += 1;
-        Ok(Seat { seats: self.clone(), user: user.clone() })
+        Ok(ApiPermit { seats: self.clone(), user: user.clone() })
     }
 }
 
-impl<K: Eq + Hash> Drop for Seat<K> {
+impl<K: Eq + Hash> Drop for ApiPermit<K> {
     fn drop(&mut self) {
         let mut taken = self.seats.taken.lock();
         if let Some(own) = taken.get_mut(&self.user) {
@@ -68,13 +68,13 @@ mod tests {
         let seats = Seats::new(2, 3, ("of_user", "of_all"));
         let [ann, bob] = ["ann", "bob"].map(|name| name.parse::<UserName>().unwrap());
         let (first, _second) = (seats.take(&ann).unwrap(), seats.take(&ann).unwrap());
-        assert_eq!(seats.take(&ann).unwrap_err(), Refused::TooMany { limit: "of_user" });
+        assert_eq!(seats.take(&ann).unwrap_err(), ApiProblem::TooMany { limit: "of_user" });
         let bobs = seats.take(&bob).unwrap();
-        assert_eq!(seats.take(&bob).unwrap_err(), Refused::Overloaded { limit: "of_all" });
+        assert_eq!(seats.take(&bob).unwrap_err(), ApiProblem::Overloaded { limit: "of_all" });
         drop(bobs);
         drop(first);
         let again = seats.take(&ann).unwrap();
-        assert_eq!(seats.take(&ann).unwrap_err(), Refused::TooMany { limit: "of_user" });
+        assert_eq!(seats.take(&ann).unwrap_err(), ApiProblem::TooMany { limit: "of_user" });
         drop((again, _second));
         assert!(seats.taken.lock().is_empty(), "nobody is remembered who has nothing");
     }

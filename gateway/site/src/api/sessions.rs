@@ -12,24 +12,24 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::openapi::{failures, parameters};
-use super::problem::{Problem, Refused};
-use super::{Caller, Shared, answer};
+use super::problem::{ApiProblem, ProblemRow};
+use super::{ApiShared, Caller, answer};
 use gateway_auth::browser::{SessionName, SessionRow, session_name};
 use gateway_auth::request::Offered;
-use gateway_net::audit::{Event, Items, Text};
+use gateway_net::audit::{AuditEvent, Items, Text};
 use gateway_store::wall_clock;
 use gateway_types::UnixSeconds;
 use gateway_types::principal::Principal;
 
 #[derive(Serialize, utoipa::ToSchema)]
 #[schema(as = Sessions)]
-pub(super) struct List {
-    sessions: Vec<Row>,
+pub(super) struct SessionList {
+    sessions: Vec<BrowserSessionRow>,
 }
 
 #[derive(Serialize, utoipa::ToSchema)]
 #[schema(as = Session)]
-struct Row {
+struct BrowserSessionRow {
     /// Not the cookie, and worth nothing as one.
     id: String,
     /// It is the one that asks.
@@ -77,11 +77,11 @@ struct SignInRow {
     operation_id = "listSessions",
     summary = "Your browsers that are signed in",
     responses(
-        (status = 200, description = "All of them, the newest first.", body = List),
+        (status = 200, description = "All of them, the newest first.", body = SessionList),
         failures::SignedIn,
     ),
 )]
-pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller) -> Result<Response, Problem> {
+pub(super) async fn list(State(api): State<Arc<ApiShared>>, caller: Caller) -> Result<Response, ProblemRow> {
     let principal = caller.user()?;
     let current = match &caller.offered {
         Offered::Session(id) => Some(session_name(id)),
@@ -89,7 +89,7 @@ pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller) -> Resu
     };
     let now = wall_clock();
     let ago = |time: Duration| UnixSeconds::new(now.get().saturating_sub(seconds(time))).to_string();
-    let row = |row: SessionRow| Row {
+    let row = |row: SessionRow| BrowserSessionRow {
         current: current.as_ref() == Some(&row.name),
         id: row.name.to_string(),
         signed_in_at: ago(row.age),
@@ -109,7 +109,7 @@ pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller) -> Resu
             .collect(),
     };
     let sessions = api.sessions.list(&principal.user, Instant::now()).into_iter().map(row).collect();
-    Ok(answer::json(StatusCode::OK, &List { sessions }))
+    Ok(answer::json(StatusCode::OK, &SessionList { sessions }))
 }
 
 #[utoipa::path(
@@ -125,15 +125,15 @@ pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller) -> Resu
     ),
 )]
 pub(super) async fn end(
-    State(api): State<Arc<Shared>>,
+    State(api): State<Arc<ApiShared>>,
     caller: Caller,
     id: Result<Path<String>, PathRejection>,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemRow> {
     let principal = caller.user()?;
-    let name = id.ok().and_then(|Path(id)| id.parse::<SessionName>().ok()).ok_or(Refused::NotFound)?;
+    let name = id.ok().and_then(|Path(id)| id.parse::<SessionName>().ok()).ok_or(ApiProblem::NotFound)?;
     let slot = api.audit.slot().await?;
     if !api.sessions.end_named(&principal.user, &name) {
-        return Err(Refused::NotFound.into());
+        return Err(ApiProblem::NotFound.into());
     }
     api.sessions.journal().written().await;
     slot.record(caller.did(signed_out(principal, &[name])));
@@ -151,7 +151,7 @@ pub(super) async fn end(
         failures::SignedIn,
     ),
 )]
-pub(super) async fn end_all(State(api): State<Arc<Shared>>, caller: Caller) -> Result<Response, Problem> {
+pub(super) async fn end_all(State(api): State<Arc<ApiShared>>, caller: Caller) -> Result<Response, ProblemRow> {
     let principal = caller.user()?;
     let slot = api.audit.slot().await?;
     let ended = api.sessions.end_all(&principal.user);
@@ -160,8 +160,8 @@ pub(super) async fn end_all(State(api): State<Arc<Shared>>, caller: Caller) -> R
     Ok(answer::done())
 }
 
-fn signed_out(principal: &Principal, sessions: &[SessionName]) -> Event {
-    Event::SignedOut { user: Text::of(&principal.user), how: "user", sessions: sessions.iter().collect::<Items>() }
+fn signed_out(principal: &Principal, sessions: &[SessionName]) -> AuditEvent {
+    AuditEvent::SignedOut { user: Text::of(&principal.user), how: "user", sessions: sessions.iter().collect::<Items>() }
 }
 
 fn seconds(time: Duration) -> i64 {

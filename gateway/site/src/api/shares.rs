@@ -12,13 +12,13 @@ use serde_json::Value;
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
-use super::body::{Fields, Object, text};
+use super::body::{JsonFields, JsonObject, text};
 use super::etag::{self, Condition};
 use super::openapi::{failures, parameters};
-use super::problem::{Mistake, Problem, Refused};
-use super::{Caller, Shared, actor, answer, workspaces};
-use gateway_auth::policy::Seen;
-use gateway_net::audit::{Event, Text};
+use super::problem::{ApiProblem, Mistake, ProblemRow};
+use super::{ApiShared, Caller, actor, answer, workspaces};
+use gateway_auth::policy::Visibility;
+use gateway_net::audit::{AuditEvent, Text};
 use gateway_store::{Replaced, Workspace, wall_clock};
 use gateway_types::{Audience, Port, Share, UnixSeconds};
 
@@ -56,7 +56,7 @@ impl ShareRow {
 
 #[derive(Serialize, ToSchema)]
 #[schema(as = Shares)]
-pub(super) struct List {
+pub(super) struct ShareList {
     #[schema(max_items = 200)]
     shares: Vec<ShareRow>,
 }
@@ -68,7 +68,7 @@ pub(super) struct List {
     summary = "Who else may reach which port; for the owner",
     params(parameters::WorkspacePath, ("If-None-Match" = Option<String>, Header)),
     responses(
-        (status = 200, description = "All shares that are live.", body = List,
+        (status = 200, description = "All shares that are live.", body = ShareList,
             headers(("ETag" = String, description = "What the list looks like; for `If-Match` and `If-None-Match`."))),
         (status = 304, description = "They are as `If-None-Match` says.",
             headers(("ETag" = String, description = "What the list looks like; for `If-Match` and `If-None-Match`."))),
@@ -77,11 +77,11 @@ pub(super) struct List {
     ),
 )]
 pub(super) async fn show(
-    State(api): State<Arc<Shared>>,
+    State(api): State<Arc<ApiShared>>,
     caller: Caller,
     name: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemRow> {
     let condition = Condition::read(&headers, &IF_NONE_MATCH)?;
     let now = wall_clock();
     let workspace = owned(&api, &caller, name, now).await?;
@@ -102,9 +102,9 @@ pub(super) async fn show(
     description = "With `If-Match` only if they are still as its ETag says: else 412, and nothing is changed. \
         Without it, whatever is there is replaced.",
     params(parameters::WorkspacePath, ("If-Match" = Option<String>, Header)),
-    request_body = List,
+    request_body = ShareList,
     responses(
-        (status = 200, description = "The shares as they are now.", body = List,
+        (status = 200, description = "The shares as they are now.", body = ShareList,
             headers(("ETag" = String, description = "What the list looks like; for `If-Match` and `If-None-Match`."))),
         failures::SmallBody,
         failures::SignedIn,
@@ -113,12 +113,12 @@ pub(super) async fn show(
     ),
 )]
 pub(super) async fn replace(
-    State(api): State<Arc<Shared>>,
+    State(api): State<Arc<ApiShared>>,
     caller: Caller,
     name: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
-    body: Object,
-) -> Result<Response, Problem> {
+    body: JsonObject,
+) -> Result<Response, ProblemRow> {
     let condition = Condition::read(&headers, &IF_MATCH)?;
     let now = wall_clock();
     let Workspace { name, owner, shares: present, .. } = owned(&api, &caller, name, now).await?;
@@ -129,15 +129,15 @@ pub(super) async fn replace(
     let expected = |present: &[Share]| condition.allows_change_of(&etag::of_shares(present));
     let (before, after) = match api.store.replace_shares((&name, &owner), &shares, expected, now).await? {
         Replaced::Done { before, after } => (before, after),
-        Replaced::NoSuchWorkspace => return Err(Refused::NotFound.into()),
-        Replaced::Changed => return Err(Refused::Changed.into()),
+        Replaced::NoSuchWorkspace => return Err(ApiProblem::NotFound.into()),
+        Replaced::Changed => return Err(ApiProblem::Changed.into()),
     };
     // Here it counts at once; elsewhere within the seconds that a remembered record may be old.
     api.workspaces.forget(&name, Instant::now());
     let public = after.iter().filter(|share| share.audience == Audience::Public && share.is_live(now));
     api.public_ports.change(&name, public.map(|share| share.port));
     let missing = |from: &[Share], of: &[Share]| of.iter().filter(|share| !from.contains(share)).map(told).collect();
-    let event = Event::SharesChanged {
+    let event = AuditEvent::SharesChanged {
         by: actor(caller.user()?),
         workspace: Text::of(&name),
         added: missing(&before, &after),
@@ -149,19 +149,19 @@ pub(super) async fn replace(
 
 /// Finds a workspace for its owner. Other users who may know of it are told that they may not do that.
 pub(super) async fn owned(
-    api: &Shared,
+    api: &ApiShared,
     caller: &Caller,
     name: Result<Path<String>, PathRejection>,
     now: UnixSeconds,
-) -> Result<Workspace, Problem> {
+) -> Result<Workspace, ProblemRow> {
     match workspaces::find(api, caller.user()?, name, now).await? {
-        (workspace, Seen::Owner) => Ok(workspace),
-        (_, Seen::Shared) => Err(Refused::Forbidden.into()),
+        (workspace, Visibility::Owner) => Ok(workspace),
+        (_, Visibility::Shared) => Err(ApiProblem::Forbidden.into()),
     }
 }
 
 /// A share as it is asked for.
-struct Wanted {
+struct ShareRequest {
     share: Share,
     /// Confirms that the user's name has no sign-in so far.
     is_unknown_meant: bool,
@@ -169,12 +169,12 @@ struct Wanted {
 
 /// Refuses a share with a name that has no sign-in so far, because it would go to the first person to come under it,
 /// unless the request says that this is meant. In dev mode, names are the operator's own.
-async fn confirm_unknown(api: &Shared, wanted: &[Wanted], present: &[Share]) -> Result<(), Problem> {
+async fn confirm_unknown(api: &ApiShared, wanted: &[ShareRequest], present: &[Share]) -> Result<(), ProblemRow> {
     if api.environments.dev.is_some() {
         return Ok(());
     }
     let mut mistakes = Vec::new();
-    for (index, Wanted { share, is_unknown_meant }) in wanted.iter().enumerate() {
+    for (index, ShareRequest { share, is_unknown_meant }) in wanted.iter().enumerate() {
         let Audience::User(user) = &share.audience else { continue };
         let is_new = !present.iter().any(|present| present.port == share.port && present.audience == share.audience);
         if is_new && !is_unknown_meant && !api.store.is_user_known(user).await? {
@@ -183,10 +183,10 @@ async fn confirm_unknown(api: &Shared, wanted: &[Wanted], present: &[Share]) -> 
             mistakes.push(Mistake { pointer: format!("/shares/{index}/audience"), detail: detail.to_owned() });
         }
     }
-    if mistakes.is_empty() { Ok(()) } else { Err(Problem::invalid(mistakes)) }
+    if mistakes.is_empty() { Ok(()) } else { Err(ProblemRow::invalid(mistakes)) }
 }
 
-fn read_shares(body: &Object, now: UnixSeconds) -> Result<Vec<Wanted>, Problem> {
+fn read_shares(body: &JsonObject, now: UnixSeconds) -> Result<Vec<ShareRequest>, ProblemRow> {
     body.read(|fields| {
         let mut seen: Vec<(Port, String)> = Vec::new();
         fields.objects("shares", SHARES_MAX, |fields| {
@@ -200,12 +200,12 @@ fn read_shares(body: &Object, now: UnixSeconds) -> Result<Vec<Wanted>, Problem> 
                 return None;
             }
             seen.push(key);
-            Some(Wanted { share, is_unknown_meant })
+            Some(ShareRequest { share, is_unknown_meant })
         })
     })
 }
 
-fn read_share(fields: &mut Fields<'_>, now: UnixSeconds) -> Option<Share> {
+fn read_share(fields: &mut JsonFields<'_>, now: UnixSeconds) -> Option<Share> {
     let port = fields.required("port", |value| {
         let number = value.as_u64().and_then(|number| u16::try_from(number).ok());
         number.and_then(Port::new).ok_or_else(|| "has to be a number from 1 to 65535".to_owned())
@@ -230,7 +230,7 @@ fn told(share: &Share) -> String {
 }
 
 fn listed(shares: &[Share]) -> Response {
-    answer::json(StatusCode::OK, &List { shares: shares.iter().map(ShareRow::new).collect() })
+    answer::json(StatusCode::OK, &ShareList { shares: shares.iter().map(ShareRow::new).collect() })
 }
 
 fn tagged(mut response: Response, shares: &[Share]) -> Response {

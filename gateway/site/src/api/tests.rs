@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::*;
 use gateway_auth::browser::Lifetimes;
 use gateway_environments::files::TemplateFiles;
-use gateway_environments::service::{Environments, Parts as EnvironmentsOf};
+use gateway_environments::service::{Environments, EnvironmentsParts as EnvironmentsOf};
 use gateway_net::telemetry::Metrics;
 use gateway_types::opaque::Opaque;
 use gateway_workspaces::addresses::Addresses;
@@ -108,17 +108,23 @@ where
     B::Error: Into<axum::BoxError>,
 {
     match api.answer(request, caller).await {
-        Answer::Whole(response) => response,
-        Answer::Events(response) | Answer::File(response, _) => panic!("{response:?}"),
+        ApiAnswer::Whole(response) => response,
+        ApiAnswer::Events(response) | ApiAnswer::File(response, _) => panic!("{response:?}"),
     }
 }
 
-fn shape(source: Source, purpose: Purpose) -> RequestShape {
+fn shape(source: RequestSource, purpose: Purpose) -> RequestShape {
     RequestShape { purpose, source }
 }
 
 fn nobody() -> Caller {
-    Caller::new(None, Offered::Nothing, ("", shape(Source::Unstated, Purpose::Read)), [192, 0, 2, 1].into(), "trace")
+    Caller::new(
+        None,
+        Offered::Nothing,
+        ("", shape(RequestSource::Unstated, Purpose::Read)),
+        [192, 0, 2, 1].into(),
+        "trace",
+    )
 }
 
 #[test]
@@ -192,21 +198,25 @@ fn cookie_speaks_only_where_no_other_page_can_have_asked() {
     };
     use Purpose::{Change, PageVisit, Read};
     for (source, expected) in [
-        (Source::SameOrigin, [true, true, true]),
-        (Source::UserInitiated, [true, true, false]),
-        (Source::Unstated, [true, true, false]),
-        (Source::SameWorkspace, [false, false, false]),
-        (Source::Foreign, [false, false, false]),
+        (RequestSource::SameOrigin, [true, true, true]),
+        (RequestSource::UserInitiated, [true, true, false]),
+        (RequestSource::Unstated, [true, true, false]),
+        (RequestSource::SameWorkspace, [false, false, false]),
+        (RequestSource::Foreign, [false, false, false]),
     ] {
         let api = [PageVisit, Read, Change].map(|purpose| speaks("/api/v1/whoami", source, purpose));
         assert_eq!(api, expected, "{source:?}");
         for path in [DEVICE_PATH, "/workspaces/app"] {
             let page = [PageVisit, Change].map(|purpose| speaks(path, source, purpose));
-            assert_eq!(page, [true, source == Source::SameOrigin], "{source:?}: a link may open {path}, and no more");
+            assert_eq!(
+                page,
+                [true, source == RequestSource::SameOrigin],
+                "{source:?}: a link may open {path}, and no more"
+            );
         }
     }
     let token = Principal { via: Via::ApiToken, ..browser() };
-    let foreign = ("/api/v1/tokens", shape(Source::Foreign, Change));
+    let foreign = ("/api/v1/tokens", shape(RequestSource::Foreign, Change));
     let caller = Caller::new(Some(token), Offered::Token([1; 32]), foreign, [192, 0, 2, 1].into(), "trace");
     assert!(caller.user().is_ok(), "no page has somebody's token");
 }

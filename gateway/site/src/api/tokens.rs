@@ -11,12 +11,12 @@ use serde::Serialize;
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
-use super::body::{Object, seconds, text};
-use super::list::Page;
+use super::body::{JsonObject, seconds, text};
+use super::list::PageRequest;
 use super::openapi::{bodies, failures, parameters, values};
-use super::problem::{Problem, Refused};
-use super::{Caller, Shared, actor, answer, external};
-use gateway_net::audit::{Event, Text};
+use super::problem::{ApiProblem, ProblemRow};
+use super::{ApiShared, Caller, actor, answer, external};
+use gateway_net::audit::{AuditEvent, Text};
 use gateway_store::{Created, Note, Rotated, Terms, TokenId, TokenRecord, TokenSubject, wall_clock};
 use gateway_types::token::TokenKind;
 use gateway_types::{UnixSeconds, WorkspaceName};
@@ -35,7 +35,7 @@ const OVERLAP_DEFAULT: Duration = Duration::from_secs(10 * 60);
 
 #[derive(Serialize, ToSchema)]
 #[schema(as = Tokens)]
-pub(super) struct List {
+pub(super) struct TokenPage {
     tokens: Vec<TokenRow>,
     #[schema(required)]
     next_cursor: Option<String>,
@@ -105,7 +105,7 @@ impl TokenRow {
 // The only answer with the text of a token.
 #[derive(Serialize, ToSchema)]
 #[schema(as = MadeToken)]
-pub(super) struct Made {
+pub(super) struct CreatedToken {
     id: String,
     /// Its text, this once.
     token: String,
@@ -118,7 +118,7 @@ pub(super) struct Made {
 #[schema(as = RotatedToken)]
 pub(super) struct MadeForOld {
     #[serde(flatten)]
-    made: Made,
+    made: CreatedToken,
     /// The old one.
     replaces: String,
     /// Until when the old one is good.
@@ -127,7 +127,7 @@ pub(super) struct MadeForOld {
 }
 
 /// Body of a request for a token.
-struct Wanted {
+struct TokenRequest {
     kind: TokenKind,
     workspace: Option<WorkspaceName>,
     lasting: Option<Duration>,
@@ -141,19 +141,19 @@ struct Wanted {
     summary = "Your tokens, and those of the agents of your workspaces",
     params(parameters::PageQuery),
     responses(
-        (status = 200, description = "A page, oldest first.", body = List),
+        (status = 200, description = "A page, oldest first.", body = TokenPage),
         failures::SignedIn,
         failures::Mistaken,
     ),
 )]
-pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller, uri: Uri) -> Result<Response, Problem> {
+pub(super) async fn list(State(api): State<Arc<ApiShared>>, caller: Caller, uri: Uri) -> Result<Response, ProblemRow> {
     let principal = caller.user()?;
-    let page: Page<TokenId> = Page::read(&uri, CURSOR)?;
+    let page: PageRequest<TokenId> = PageRequest::read(&uri, CURSOR)?;
     let found = api.store.tokens_of(&principal.user, page.after, page.look_up()).await?;
     let now = wall_clock();
     let (tokens, next_cursor) =
         page.cut(found, CURSOR, |token| token.id.to_string(), |token| TokenRow::new(token, now));
-    Ok(answer::json(StatusCode::OK, &List { tokens, next_cursor }))
+    Ok(answer::json(StatusCode::OK, &TokenPage { tokens, next_cursor }))
 }
 
 #[utoipa::path(
@@ -163,16 +163,20 @@ pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller, uri: Ur
     summary = "Make a token for programs of yours, or for the agent of a workspace of yours",
     request_body = bodies::NewToken,
     responses(
-        (status = 201, description = "The token; its text is in no other answer.", body = Made),
+        (status = 201, description = "The token; its text is in no other answer.", body = CreatedToken),
         failures::SmallBody,
         failures::SignedIn,
         failures::NotYours,
         failures::Conflicting,
     ),
 )]
-pub(super) async fn create(State(api): State<Arc<Shared>>, caller: Caller, body: Object) -> Result<Response, Problem> {
+pub(super) async fn create(
+    State(api): State<Arc<ApiShared>>,
+    caller: Caller,
+    body: JsonObject,
+) -> Result<Response, ProblemRow> {
     let principal = caller.user()?;
-    let Wanted { kind, workspace, lasting, note } = read(&body)?;
+    let TokenRequest { kind, workspace, lasting, note } = read(&body)?;
     let now = wall_clock();
     let terms = Terms { note, expires_at: lasting.map(|time| now.later(time)) };
     if let Some(workspace) = &workspace {
@@ -185,11 +189,11 @@ pub(super) async fn create(State(api): State<Arc<Shared>>, caller: Caller, body:
     };
     let made = match created {
         Created::Made(made) => made,
-        Created::NoSuchWorkspace => return Err(Refused::NotFound.into()),
-        Created::TooMany => return Err(Refused::Conflict { reason: "too_many_tokens" }.into()),
+        Created::NoSuchWorkspace => return Err(ApiProblem::NotFound.into()),
+        Created::TooMany => return Err(ApiProblem::Conflict { reason: "too_many_tokens" }.into()),
     };
     let expires_at = terms.expires_at.map(|time| time.to_string());
-    let event = Event::TokenCreated {
+    let event = AuditEvent::TokenCreated {
         by: actor(principal),
         token: Text::of(made.id),
         subject_kind: kind.as_str(),
@@ -198,12 +202,17 @@ pub(super) async fn create(State(api): State<Arc<Shared>>, caller: Caller, body:
         note: terms.note.as_ref().map(|note| Text::new(note.as_str())),
     };
     slot.record(caller.did(event));
-    let made = Made { id: made.id.to_string(), token: made.token.reveal().to_owned(), expires_at };
+    let made = CreatedToken { id: made.id.to_string(), token: made.token.reveal().to_owned(), expires_at };
     Ok(answer::json(StatusCode::CREATED, &made))
 }
 
 /// Makes an external workspace of the caller's, if there is none of the name.
-async fn own_workspace(api: &Shared, caller: &Caller, name: &WorkspaceName, now: UnixSeconds) -> Result<(), Problem> {
+async fn own_workspace(
+    api: &ApiShared,
+    caller: &Caller,
+    name: &WorkspaceName,
+    now: UnixSeconds,
+) -> Result<(), ProblemRow> {
     let principal = caller.user()?;
     if api.store.workspace_or_none(name).await?.is_some() {
         return Ok(());
@@ -211,7 +220,7 @@ async fn own_workspace(api: &Shared, caller: &Caller, name: &WorkspaceName, now:
     external::make(api, caller, principal, name, now).await.map(drop)
 }
 
-fn read(body: &Object) -> Result<Wanted, Problem> {
+fn read(body: &JsonObject) -> Result<TokenRequest, ProblemRow> {
     body.read(|fields| {
         let kind = fields.required("kind", |value| match value.as_str() {
             Some("user") => Ok(TokenKind::User),
@@ -230,7 +239,7 @@ fn read(body: &Object) -> Result<Wanted, Problem> {
             | (Some(TokenKind::Cluster), _)
             | (None, true) => {}
         }
-        Some(Wanted { kind: kind?, workspace, lasting, note })
+        Some(TokenRequest { kind: kind?, workspace, lasting, note })
     })
 }
 
@@ -247,16 +256,16 @@ fn read(body: &Object) -> Result<Wanted, Problem> {
     ),
 )]
 pub(super) async fn revoke(
-    State(api): State<Arc<Shared>>,
+    State(api): State<Arc<ApiShared>>,
     caller: Caller,
     id: Result<Path<String>, PathRejection>,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemRow> {
     let principal = caller.user()?;
     let id = token_id(id)?;
     let slot = api.audit.slot().await?;
     let revoked = api.store.revoke_own_token(&principal.user, id, wall_clock()).await?;
-    let hash = revoked.ok_or(Refused::NotFound)?;
-    slot.record(caller.did(Event::TokenRevoked { by: actor(principal), token: Text::of(id) }));
+    let hash = revoked.ok_or(ApiProblem::NotFound)?;
+    slot.record(caller.did(AuditEvent::TokenRevoked { by: actor(principal), token: Text::of(id) }));
     api.identities.forget_token(&hash, Instant::now());
     Ok(answer::done())
 }
@@ -277,11 +286,11 @@ pub(super) async fn revoke(
     ),
 )]
 pub(super) async fn rotate(
-    State(api): State<Arc<Shared>>,
+    State(api): State<Arc<ApiShared>>,
     caller: Caller,
     id: Result<Path<String>, PathRejection>,
-    body: Object,
-) -> Result<Response, Problem> {
+    body: JsonObject,
+) -> Result<Response, ProblemRow> {
     let principal = caller.user()?;
     let id = token_id(id)?;
     let (overlap, lasting) = body.read(|fields| {
@@ -293,10 +302,10 @@ pub(super) async fn rotate(
     let rotated = api.store.rotate_token(Some(&principal.user), id, (overlap, lasting), wall_clock()).await?;
     let (successor, expires_at, until, old_hash) = match rotated {
         Rotated::Done { successor, expires_at, until, old_hash } => (successor, expires_at, until, old_hash),
-        Rotated::NoSuchToken => return Err(Refused::NotFound.into()),
-        Rotated::NotLive => return Err(Refused::Conflict { reason: "token_not_live" }.into()),
+        Rotated::NoSuchToken => return Err(ApiProblem::NotFound.into()),
+        Rotated::NotLive => return Err(ApiProblem::Conflict { reason: "token_not_live" }.into()),
     };
-    let event = Event::TokenRotated {
+    let event = AuditEvent::TokenRotated {
         by: actor(principal),
         token: Text::of(id),
         successor: Text::of(successor.id),
@@ -304,7 +313,7 @@ pub(super) async fn rotate(
     };
     slot.record(caller.did(event));
     api.identities.forget_token(&old_hash, Instant::now());
-    let made = Made {
+    let made = CreatedToken {
         id: successor.id.to_string(),
         token: successor.token.reveal().to_owned(),
         expires_at: expires_at.map(|time| time.to_string()),
@@ -313,6 +322,6 @@ pub(super) async fn rotate(
     Ok(answer::json(StatusCode::CREATED, &made))
 }
 
-fn token_id(id: Result<Path<String>, PathRejection>) -> Result<TokenId, Problem> {
-    id.ok().and_then(|Path(id)| id.parse().ok()).ok_or_else(|| Refused::NotFound.into())
+fn token_id(id: Result<Path<String>, PathRejection>) -> Result<TokenId, ProblemRow> {
+    id.ok().and_then(|Path(id)| id.parse().ok()).ok_or_else(|| ApiProblem::NotFound.into())
 }

@@ -9,8 +9,8 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::openapi::{failures, values};
-use super::problem::Problem;
-use super::{Caller, Shared, answer};
+use super::problem::ProblemRow;
+use super::{ApiShared, Caller, answer};
 use gateway_auth::browser::session_name;
 use gateway_auth::request::Offered;
 use gateway_types::principal::Via;
@@ -51,7 +51,7 @@ struct OwnToken {
         failures::SignedIn,
     ),
 )]
-pub(super) async fn show(State(api): State<Arc<Shared>>, caller: Caller) -> Result<Response, Problem> {
+pub(super) async fn show(State(api): State<Arc<ApiShared>>, caller: Caller) -> Result<Response, ProblemRow> {
     let principal = caller.user()?;
     let (token, session) = match &caller.offered {
         Offered::Token(hash) => {

@@ -20,10 +20,10 @@ use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use super::etag::Condition;
 use super::external::delete;
 use super::lifecycle::{managed_of, request};
-use super::page::{Parts, browser, hash_of, html, is_form, only, plain, policy};
-use super::problem::{Problem, Refused};
+use super::page::{PageContent, browser, hash_of, html, is_form, only, plain, policy};
+use super::problem::{ApiProblem, ProblemRow};
 use super::workspaces::is_connected;
-use super::{Caller, Shared, body, shares};
+use super::{ApiShared, Caller, body, shares};
 use gateway_auth::sign_in::path::ReturnPath;
 use gateway_auth::site::WORKSPACE_PAGES;
 use gateway_http::host::HostTarget;
@@ -44,15 +44,15 @@ struct Back {
 }
 
 /// Query of the page's address.
-struct Asked {
+struct WorkspacePageQuery {
     back: Option<Back>,
     /// The visitor has pressed the button, and waits for the workspace.
     follows: bool,
 }
 
-impl Asked {
+impl WorkspacePageQuery {
     /// Reads a query or a form. Invalid values are left out: they only say where to go afterwards.
-    fn read(api: &Shared, name: &WorkspaceName, form: &[u8]) -> Self {
+    fn read(api: &ApiShared, name: &WorkspaceName, form: &[u8]) -> Self {
         let host = only(form, "host").filter(|host| match api.rules.parse(host) {
             // Only in its one spelling, so that it cannot have anything else in it.
             Ok(HostTarget::Workspace { name: of, port }) => of == *name && api.rules.format(&of, port) == *host,
@@ -64,7 +64,7 @@ impl Asked {
 
     /// Adds the page that the link was on, as the browser names it, if it belongs to the host that the visitor came
     /// from: the failure page repeats nothing of a request, so it cannot name it.
-    fn or_from(mut self, api: &Shared, headers: &HeaderMap) -> Self {
+    fn or_from(mut self, api: &ApiShared, headers: &HeaderMap) -> Self {
         let referrer = headers.get(REFERER).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let Some((authority, path)) = authority_and_path(referrer) else { return self };
         if let Some(back) = self.back.as_mut().filter(|back| back.path.as_str() == "/") {
@@ -99,37 +99,42 @@ fn authority_and_path(address: &str) -> Option<(&str, &str)> {
 }
 
 /// A workspace of the visitor's.
-enum Page {
+enum WorkspacePage {
     /// It is run for them.
     Managed(Box<Managed>),
     /// It runs elsewhere.
     External(Workspace),
 }
 
-async fn whose(api: &Shared, caller: &Caller, name: Result<Path<String>, PathRejection>) -> Result<Page, Problem> {
+async fn whose(
+    api: &ApiShared,
+    caller: &Caller,
+    name: Result<Path<String>, PathRejection>,
+) -> Result<WorkspacePage, ProblemRow> {
     let workspace = shares::owned(api, caller, name, wall_clock()).await?;
     if !workspace.executor.is_managed() {
-        return Ok(Page::External(workspace));
+        return Ok(WorkspacePage::External(workspace));
     }
-    Ok(Page::Managed(Box::new(managed_of(api, workspace).await?)))
+    Ok(WorkspacePage::Managed(Box::new(managed_of(api, workspace).await?)))
 }
 
 /// Shows the page, or sends a visitor who waited back to where they came from.
 pub(super) async fn show(
-    State(api): State<Arc<Shared>>,
+    State(api): State<Arc<ApiShared>>,
     caller: Caller,
     name: Result<Path<String>, PathRejection>,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemRow> {
     browser(&caller)?;
     let managed = match whose(&api, &caller, name).await {
-        Ok(Page::Managed(managed)) => *managed,
-        Ok(Page::External(workspace)) => return Ok(external::page(&api, &workspace).await),
+        Ok(WorkspacePage::Managed(managed)) => *managed,
+        Ok(WorkspacePage::External(workspace)) => return Ok(external::page(&api, &workspace).await),
         Err(problem) => return refused(problem),
     };
     let name = managed.workspace.name.clone();
-    let asked = Asked::read(&api, &name, uri.query().unwrap_or_default().as_bytes()).or_from(&api, &headers);
+    let asked =
+        WorkspacePageQuery::read(&api, &name, uri.query().unwrap_or_default().as_bytes()).or_from(&api, &headers);
     let connected = is_connected(&api, &name);
     let back = asked.back.as_ref().map(|back| api.site.workspace(&back.host, back.path.as_str()));
     if let Some(back) = back.as_deref().filter(|_| asked.follows && words::is_usable(&managed, connected)) {
@@ -140,14 +145,14 @@ pub(super) async fn show(
 
 /// Carries out the action of a button.
 pub(super) async fn act(
-    State(api): State<Arc<Shared>>,
+    State(api): State<Arc<ApiShared>>,
     caller: Caller,
     name: Result<Path<String>, PathRejection>,
     request_in: Request,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemRow> {
     browser(&caller)?;
     if !is_form(request_in.headers()) {
-        return Err(Refused::BadRequest { reason: "not_a_form" }.into());
+        return Err(ApiProblem::BadRequest { reason: "not_a_form" }.into());
     }
     let page = match whose(&api, &caller, name).await {
         Ok(page) => page,
@@ -155,10 +160,10 @@ pub(super) async fn act(
     };
     let form = body::read(request_in.into_body()).await?;
     let managed = match page {
-        Page::Managed(managed) => *managed,
-        Page::External(workspace) => {
+        WorkspacePage::Managed(managed) => *managed,
+        WorkspacePage::External(workspace) => {
             if only(&form, "action").as_deref() != Some("delete") {
-                return Err(Refused::BadRequest { reason: "no_action" }.into());
+                return Err(ApiProblem::BadRequest { reason: "no_action" }.into());
             }
             return match delete(&api, &caller, &workspace.name).await {
                 Ok(()) => Ok(see_other("/")),
@@ -170,9 +175,9 @@ pub(super) async fn act(
         Some("start") => DesiredState::Running,
         Some("stop") => DesiredState::Stopped,
         Some("restart") => DesiredState::RestartRequested,
-        Some(_) | None => return Err(Refused::BadRequest { reason: "no_action" }.into()),
+        Some(_) | None => return Err(ApiProblem::BadRequest { reason: "no_action" }.into()),
     };
-    let asked = Asked::read(&api, &managed.workspace.name, &form);
+    let asked = WorkspacePageQuery::read(&api, &managed.workspace.name, &form);
     let changed = match request(&api, &caller, managed, desired, &Condition::Absent).await {
         Ok(changed) => changed,
         Err(problem) => return refused(problem),
@@ -186,13 +191,19 @@ pub(super) async fn act(
 }
 
 /// Tells a person what the API would tell a program.
-fn refused(problem: Problem) -> Result<Response, Problem> {
+fn refused(problem: ProblemRow) -> Result<Response, ProblemRow> {
     let Some((code, status, title, text)) = problem.for_people() else { return Err(problem) };
     let text = format!("<p>{text}</p><p><a href=\"/\">All workspaces</a></p>");
     Ok(plain(status, Some(code), title, &text))
 }
 
-fn page(api: &Shared, managed: &Managed, asked: &Asked, connected: bool, back: Option<&str>) -> Response {
+fn page(
+    api: &ApiShared,
+    managed: &Managed,
+    asked: &WorkspacePageQuery,
+    connected: bool,
+    back: Option<&str>,
+) -> Response {
     let name = &managed.workspace.name;
     let open = api.site.workspace(&api.rules.format(name, None), "/");
     let hidden = asked.back.as_ref().map(|back| (back.host.as_str(), back.path.as_str()));
@@ -203,7 +214,14 @@ fn page(api: &Shared, managed: &Managed, asked: &Asked, connected: bool, back: O
         ""
     };
     let text = format!("{text}<script>{SCRIPT}</script>");
-    html(Parts { status: StatusCode::OK, code: None, title: name.as_str(), text: &text, head, policy: POLICY.clone() })
+    html(PageContent {
+        status: StatusCode::OK,
+        code: None,
+        title: name.as_str(),
+        text: &text,
+        head,
+        policy: POLICY.clone(),
+    })
 }
 
 fn see_other(address: &str) -> Response {

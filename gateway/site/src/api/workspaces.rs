@@ -11,14 +11,14 @@ use http::{HeaderValue, StatusCode, Uri};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::list::Page;
+use super::list::PageRequest;
 use super::openapi::{failures, parameters, values};
-use super::problem::{Problem, Refused};
+use super::problem::{ApiProblem, ProblemRow};
 use super::shares::ShareRow;
 use super::state::{self, StateRow};
-use super::{Caller, Shared, answer};
+use super::{ApiShared, Caller, answer};
 use gateway_agents::registry::LiveSession;
-use gateway_auth::policy::{Exposure, Seen, sees, shared_with};
+use gateway_auth::policy::{Exposure, Visibility, sees, shared_with};
 use gateway_store::{Listed, Managed, Workspace, WorkspaceId, wall_clock};
 use gateway_types::principal::Principal;
 use gateway_types::{Port, UnixSeconds, WorkspaceName};
@@ -28,8 +28,8 @@ const CURSOR: &str = "w";
 
 #[derive(Serialize, ToSchema)]
 #[schema(as = Workspaces)]
-pub(super) struct List {
-    workspaces: Vec<Row>,
+pub(super) struct WorkspacePageList {
+    workspaces: Vec<WorkspaceRow>,
     /// For the next page; `null` on the last.
     #[schema(required)]
     next_cursor: Option<String>,
@@ -37,7 +37,7 @@ pub(super) struct List {
 
 #[derive(Serialize, ToSchema)]
 #[schema(as = Workspace)]
-struct Row {
+struct WorkspaceRow {
     id: String,
     name: String,
     owner: String,
@@ -69,9 +69,9 @@ struct Row {
 
 #[derive(Serialize, ToSchema)]
 #[schema(as = WorkspaceDetail)]
-pub(super) struct Detail {
+pub(super) struct WorkspaceBody {
     #[serde(flatten)]
-    row: Row,
+    row: WorkspaceRow,
     /// Address of a port; `{port}` is to be replaced.
     port_url: String,
     #[schema(required)]
@@ -116,14 +116,14 @@ struct PortRow {
     summary = "Your workspaces, and those that somebody shares with you by name or group",
     params(parameters::PageQuery),
     responses(
-        (status = 200, description = "A page, by name.", body = List),
+        (status = 200, description = "A page, by name.", body = WorkspacePageList),
         failures::SignedIn,
         failures::Mistaken,
     ),
 )]
-pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller, uri: Uri) -> Result<Response, Problem> {
+pub(super) async fn list(State(api): State<Arc<ApiShared>>, caller: Caller, uri: Uri) -> Result<Response, ProblemRow> {
     let principal = caller.user()?;
-    let page: Page<WorkspaceName> = Page::read(&uri, CURSOR)?;
+    let page: PageRequest<WorkspaceName> = PageRequest::read(&uri, CURSOR)?;
     let part = Listed { after: page.after.as_ref(), limit: page.look_up() };
     let found = api.store.workspaces_seen_by(&principal.user, &principal.groups, part, wall_clock()).await?;
     // All of one's own on this page are among the first of them behind the same name.
@@ -135,11 +135,11 @@ pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller, uri: Ur
     .map(|managed| (managed.workspace.id, managed))
     .collect();
     let row = |workspace: &Workspace| {
-        let seen = if workspace.owner == principal.user { Seen::Owner } else { Seen::Shared };
+        let seen = if workspace.owner == principal.user { Visibility::Owner } else { Visibility::Shared };
         row(&api, workspace, seen, own.get(&workspace.id))
     };
     let (workspaces, next_cursor) = page.cut(found, CURSOR, |workspace| workspace.name.to_string(), row);
-    Ok(answer::json(StatusCode::OK, &List { workspaces, next_cursor }))
+    Ok(answer::json(StatusCode::OK, &WorkspacePageList { workspaces, next_cursor }))
 }
 
 #[utoipa::path(
@@ -149,7 +149,7 @@ pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller, uri: Ur
     summary = "A workspace of yours, or one that somebody shares with you by name or group",
     params(parameters::WorkspacePath),
     responses(
-        (status = 200, description = "The workspace.", body = Detail,
+        (status = 200, description = "The workspace.", body = WorkspaceBody,
             headers(("ETag" = String, description = "Names what the workspace is to be; for `If-Match`. What is only \
                 observed does not change it."))),
         failures::SignedIn,
@@ -157,15 +157,15 @@ pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller, uri: Ur
     ),
 )]
 pub(super) async fn show(
-    State(api): State<Arc<Shared>>,
+    State(api): State<Arc<ApiShared>>,
     caller: Caller,
     name: Result<Path<String>, PathRejection>,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemRow> {
     let now = wall_clock();
     let (workspace, seen) = find(&api, caller.user()?, name, now).await?;
     let managed = match seen {
-        Seen::Owner if workspace.executor.is_managed() => api.store.managed_by_id(workspace.id).await?,
-        Seen::Owner | Seen::Shared => None,
+        Visibility::Owner if workspace.executor.is_managed() => api.store.managed_by_id(workspace.id).await?,
+        Visibility::Owner | Visibility::Shared => None,
     };
     let shown = detail(&api, caller.user()?, (&workspace, seen), managed.as_ref(), now).await;
     Ok(tagged(answer::json(StatusCode::OK, &shown), managed.as_ref()))
@@ -183,55 +183,55 @@ pub(super) fn tagged(mut response: Response, managed: Option<&Managed>) -> Respo
 ///
 /// Cancel safety: safe. Waits for the workspace's agent, for a second at most.
 pub(super) async fn detail(
-    api: &Shared,
+    api: &ApiShared,
     principal: &Principal,
-    (workspace, seen): (&Workspace, Seen),
+    (workspace, seen): (&Workspace, Visibility),
     managed: Option<&Managed>,
     now: UnixSeconds,
-) -> Detail {
+) -> WorkspaceBody {
     let shared: Vec<_> = shared_with(principal, &workspace.shares, now).cloned().collect();
-    let may_reach = |port: Port| seen == Seen::Owner || shared.iter().any(|share| share.port == port);
+    let may_reach = |port: Port| seen == Visibility::Owner || shared.iter().any(|share| share.port == port);
     let agent = match api.registry.current(&workspace.name) {
         Some(session) => Some(agent(api, (&workspace.name, &session), seen, may_reach).await),
         None => None,
     };
     let port_url = api.site.workspace(&format!("{{port}}-{}", api.rules.format(&workspace.name, None)), "/");
     let shared_with_you = shared.iter().map(ShareRow::new).collect();
-    Detail { row: row(api, workspace, seen, managed), port_url, agent, shared_with_you }
+    WorkspaceBody { row: row(api, workspace, seen, managed), port_url, agent, shared_with_you }
 }
 
 /// Finds a workspace that the user may know of. A workspace that does not exist, one that the user may not see, and an
 /// impossible name get the same answer; the first two after the same look-ups.
 pub(super) async fn find(
-    api: &Shared,
+    api: &ApiShared,
     principal: &Principal,
     name: Result<Path<String>, PathRejection>,
     now: UnixSeconds,
-) -> Result<(Workspace, Seen), Problem> {
-    let name = name.ok().and_then(|Path(name)| name.parse::<WorkspaceName>().ok()).ok_or(Refused::NotFound)?;
+) -> Result<(Workspace, Visibility), ProblemRow> {
+    let name = name.ok().and_then(|Path(name)| name.parse::<WorkspaceName>().ok()).ok_or(ApiProblem::NotFound)?;
     let found = api.store.workspace_or_none(&name).await?;
     let seen = found.and_then(|workspace| {
         let exposure = Exposure { owner: &workspace.owner, ports: None, shares: &workspace.shares };
         let seen = sees(principal, &exposure, now)?;
         Some((workspace, seen))
     });
-    seen.ok_or_else(|| Refused::NotFound.into())
+    seen.ok_or_else(|| ApiProblem::NotFound.into())
 }
 
 /// Returns whether the agent of a workspace can be reached now.
-pub(super) fn is_connected(api: &Shared, name: &WorkspaceName) -> bool {
+pub(super) fn is_connected(api: &ApiShared, name: &WorkspaceName) -> bool {
     api.registry.current(name).is_some_and(|session| !session.tunnel.is_detached())
 }
 
-fn row(api: &Shared, workspace: &Workspace, seen: Seen, managed: Option<&Managed>) -> Row {
+fn row(api: &ApiShared, workspace: &Workspace, seen: Visibility, managed: Option<&Managed>) -> WorkspaceRow {
     let Workspace { id, name, owner, executor, created_at, .. } = workspace;
-    Row {
+    WorkspaceRow {
         id: id.to_string(),
         name: name.to_string(),
         owner: owner.to_string(),
         access: match seen {
-            Seen::Owner => "owner",
-            Seen::Shared => "shared",
+            Visibility::Owner => "owner",
+            Visibility::Shared => "shared",
         },
         executor: executor.as_str(),
         cluster: managed.and_then(Managed::kubernetes).map(|state| state.cluster_name.to_string()),
@@ -245,9 +245,9 @@ fn row(api: &Shared, workspace: &Workspace, seen: Seen, managed: Option<&Managed
 }
 
 async fn agent(
-    api: &Shared,
+    api: &ApiShared,
     (name, session): (&WorkspaceName, &LiveSession),
-    seen: Seen,
+    seen: Visibility,
     may_reach: impl Fn(Port) -> bool,
 ) -> AgentRow {
     let row = |port: Port| PortRow {
@@ -263,6 +263,6 @@ async fn agent(
         ports: named.filter(|port| may_reach(*port)).map(row).collect(),
         listening: listening
             .map(|ports| ports.iter().filter(|port| may_reach(**port)).map(|port| row(*port)).collect()),
-        version: (seen == Seen::Owner).then(|| session.agent_version.clone()),
+        version: (seen == Visibility::Owner).then(|| session.agent_version.clone()),
     }
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::settings::namespace;
-use crate::document::{At, Place, Problems, Value, show};
+use crate::document::{Location, Problems, Value, ValueAt, show};
 
 /// Most entries of each list (GitLab documentation: 500 projects and 500 groups).
 pub const ACCESS_ENTRIES_MAX: usize = 500;
@@ -119,7 +119,7 @@ fn matches(pattern: &str, text: &str) -> bool {
 }
 
 /// Reads the section.
-pub(super) fn read(at: &At<'_>, problems: &mut Problems) -> CiAccess {
+pub(super) fn read(at: &ValueAt<'_>, problems: &mut Problems) -> CiAccess {
     let Some(mut fields) = at.fields(problems) else {
         return CiAccess::default();
     };
@@ -133,13 +133,13 @@ pub(super) fn read(at: &At<'_>, problems: &mut Problems) -> CiAccess {
     CiAccess { projects, groups }
 }
 
-fn read_entries(at: &At<'_>, is_path: fn(&str) -> bool, what: &str, problems: &mut Problems) -> Vec<AccessEntry> {
+fn read_entries(at: &ValueAt<'_>, is_path: fn(&str) -> bool, what: &str, problems: &mut Problems) -> Vec<AccessEntry> {
     let items = at.items(problems);
     if items.len() > ACCESS_ENTRIES_MAX {
         at.object(problems, format!("has {} entries, and must not have more than {ACCESS_ENTRIES_MAX}", items.len()));
         return Vec::new();
     }
-    let mut seen: BTreeMap<String, Place> = BTreeMap::new();
+    let mut seen: BTreeMap<String, Location> = BTreeMap::new();
     let mut entries = Vec::with_capacity(items.len());
     for item in items {
         let Some((id, entry)) = read_entry(&item, problems) else {
@@ -156,7 +156,7 @@ fn read_entries(at: &At<'_>, is_path: fn(&str) -> bool, what: &str, problems: &m
 }
 
 /// Reads an entry; `None` if it names no project or group.
-fn read_entry<'n>(item: &At<'n>, problems: &mut Problems) -> Option<(At<'n>, AccessEntry)> {
+fn read_entry<'n>(item: &ValueAt<'n>, problems: &mut Problems) -> Option<(ValueAt<'n>, AccessEntry)> {
     let mut fields = item.fields(problems)?;
     let id = fields.require("id", problems);
     let default_namespace = fields.take("default_namespace").and_then(|at| read_namespace(&at, problems));
@@ -177,7 +177,7 @@ fn read_entry<'n>(item: &At<'n>, problems: &mut Problems) -> Option<(At<'n>, Acc
     Some((id, entry))
 }
 
-fn read_namespace(at: &At<'_>, problems: &mut Problems) -> Option<String> {
+fn read_namespace(at: &ValueAt<'_>, problems: &mut Problems) -> Option<String> {
     let text = at.text(problems).filter(|text| !text.is_empty())?;
     match namespace(text) {
         Ok(text) => Some(text),
@@ -188,7 +188,7 @@ fn read_namespace(at: &At<'_>, problems: &mut Problems) -> Option<String> {
     }
 }
 
-fn read_access_as(at: &At<'_>, problems: &mut Problems) -> AccessAs {
+fn read_access_as(at: &ValueAt<'_>, problems: &mut Problems) -> AccessAs {
     let Some(mut fields) = at.fields(problems) else {
         return AccessAs::default();
     };
@@ -212,7 +212,7 @@ fn read_access_as(at: &At<'_>, problems: &mut Problems) -> AccessAs {
     if job { AccessAs::CiJob } else { AccessAs::Agent }
 }
 
-fn read_patterns(at: &At<'_>, problems: &mut Problems) -> Vec<String> {
+fn read_patterns(at: &ValueAt<'_>, problems: &mut Problems) -> Vec<String> {
     let items = at.items(problems);
     if items.len() > PATTERNS_MAX {
         at.object(problems, format!("has {} patterns, and must not have more than {PATTERNS_MAX}", items.len()));
@@ -231,7 +231,7 @@ fn read_patterns(at: &At<'_>, problems: &mut Problems) -> Vec<String> {
     patterns
 }
 
-fn read_management(at: &At<'_>, problems: &mut Problems) -> Option<bool> {
+fn read_management(at: &ValueAt<'_>, problems: &mut Problems) -> Option<bool> {
     let mut fields = at.fields(problems)?;
     let enabled = fields.require("enabled", problems).and_then(|at| at.boolean(problems));
     fields.finish(problems);

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::document::{At, Problems, Value, show};
+use crate::document::{Problems, Value, ValueAt, show};
 use crate::syntax::{BadQuantity, Quantity};
 
 /// Requests and limits of a container. No request is more than its limit.
@@ -29,11 +29,11 @@ pub struct Amounts {
 struct Amount<'n> {
     text: String,
     size: Quantity,
-    at: At<'n>,
+    at: ValueAt<'n>,
 }
 
 /// Reads requests and limits. An empty map says nothing; otherwise all four have to be there.
-pub(super) fn read(at: &At<'_>, problems: &mut Problems) -> Option<Resources> {
+pub(super) fn read(at: &ValueAt<'_>, problems: &mut Problems) -> Option<Resources> {
     if at.node.value == Value::Map(Vec::new()) {
         return None;
     }
@@ -57,7 +57,7 @@ pub(super) fn read(at: &At<'_>, problems: &mut Problems) -> Option<Resources> {
 }
 
 /// Reads processors and memory.
-fn read_pair<'n>(at: &At<'n>, problems: &mut Problems) -> [Option<Amount<'n>>; 2] {
+fn read_pair<'n>(at: &ValueAt<'n>, problems: &mut Problems) -> [Option<Amount<'n>>; 2] {
     let Some(mut fields) = at.fields(problems) else {
         return [None, None];
     };
@@ -76,7 +76,7 @@ fn read_pair<'n>(at: &At<'n>, problems: &mut Problems) -> [Option<Amount<'n>>; 2
 }
 
 /// Reads an amount; a number without quotes is one, as in Kubernetes' own files.
-fn read_one<'n>(at: At<'n>, problems: &mut Problems) -> Option<Amount<'n>> {
+fn read_one<'n>(at: ValueAt<'n>, problems: &mut Problems) -> Option<Amount<'n>> {
     let text = match &at.node.value {
         Value::Number(text) => text.as_str(),
         Value::Null | Value::Bool(_) | Value::Text(_) | Value::List(_) | Value::Map(_) => at.text(problems)?,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::OWN_PREFIX;
-use crate::document::{At, Place, Problems, show};
+use crate::document::{Location, Problems, ValueAt, show};
 use crate::syntax::{is_annotation_key, is_dns_label, is_dns_subdomain, is_label_value};
 
 /// Prefixes of keys that mark the owner of an object; with them, a user could have foreign objects deleted.
@@ -25,8 +25,8 @@ pub struct SecretRef {
 }
 
 /// Reads the secrets with which images are pulled.
-pub(super) fn read_secrets(at: &At<'_>, shared: Option<&str>, problems: &mut Problems) -> Vec<SecretRef> {
-    let mut seen: BTreeMap<String, Place> = BTreeMap::new();
+pub(super) fn read_secrets(at: &ValueAt<'_>, shared: Option<&str>, problems: &mut Problems) -> Vec<SecretRef> {
+    let mut seen: BTreeMap<String, Location> = BTreeMap::new();
     let mut secrets = Vec::new();
     for item in at.items(problems) {
         let Some(mut fields) = item.fields(problems) else {
@@ -59,7 +59,7 @@ pub(super) fn read_secrets(at: &At<'_>, shared: Option<&str>, problems: &mut Pro
     secrets
 }
 
-fn read_name(at: &At<'_>, is_good: fn(&str) -> bool, what: &str, problems: &mut Problems) -> Option<String> {
+fn read_name(at: &ValueAt<'_>, is_good: fn(&str) -> bool, what: &str, problems: &mut Problems) -> Option<String> {
     let name = at.text(problems)?;
     if !is_good(name) {
         at.object(problems, format!("must be the name of a {what}: a-z, 0-9 and dashes inside; it is {}", show(name)));
@@ -69,7 +69,7 @@ fn read_name(at: &At<'_>, is_good: fn(&str) -> bool, what: &str, problems: &mut 
 }
 
 /// Reads annotations.
-pub(super) fn read_annotations(at: &At<'_>, problems: &mut Problems) -> BTreeMap<String, String> {
+pub(super) fn read_annotations(at: &ValueAt<'_>, problems: &mut Problems) -> BTreeMap<String, String> {
     let annotations = read_map(at, problems, |_| true, "");
     let bytes: usize = annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
     if bytes > ANNOTATIONS_BYTES_MAX {
@@ -79,12 +79,17 @@ pub(super) fn read_annotations(at: &At<'_>, problems: &mut Problems) -> BTreeMap
 }
 
 /// Reads labels.
-pub(super) fn read_labels(at: &At<'_>, problems: &mut Problems) -> BTreeMap<String, String> {
+pub(super) fn read_labels(at: &ValueAt<'_>, problems: &mut Problems) -> BTreeMap<String, String> {
     let rule = "must be a label's value: at most 63 letters, digits, and dashes, underscores and dots inside";
     read_map(at, problems, is_label_value, rule)
 }
 
-fn read_map(at: &At<'_>, problems: &mut Problems, is_good: fn(&str) -> bool, rule: &str) -> BTreeMap<String, String> {
+fn read_map(
+    at: &ValueAt<'_>,
+    problems: &mut Problems,
+    is_good: fn(&str) -> bool,
+    rule: &str,
+) -> BTreeMap<String, String> {
     let mut map = BTreeMap::new();
     for (key, place, at) in at.entries(problems).unwrap_or_default() {
         if !is_annotation_key(key) {

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::document::{At, Problems, show};
+use crate::document::{Problems, ValueAt, show};
 
 /// Networks that a workspace reaches only if the configuration says so: private networks (RFC 1918), and the link-local
 /// address of clouds' metadata services, which tell any caller on a machine what that machine is and may. The rest of
@@ -41,7 +41,7 @@ impl Default for NetworkPolicy {
 }
 
 /// Reads the policy.
-pub(super) fn read(at: &At<'_>, problems: &mut Problems) -> NetworkPolicy {
+pub(super) fn read(at: &ValueAt<'_>, problems: &mut Problems) -> NetworkPolicy {
     let mut policy = NetworkPolicy::default();
     let Some(mut fields) = at.fields(problems) else {
         return policy;
@@ -56,7 +56,7 @@ pub(super) fn read(at: &At<'_>, problems: &mut Problems) -> NetworkPolicy {
     policy
 }
 
-fn read_egress(at: &At<'_>, problems: &mut Problems) -> Option<Egress> {
+fn read_egress(at: &ValueAt<'_>, problems: &mut Problems) -> Option<Egress> {
     let mut fields = at.fields(problems)?;
     let allow = fields.require("allow", problems).and_then(|at| read_block(&at, problems));
     let mut except = Vec::new();
@@ -91,7 +91,7 @@ impl Block {
     }
 }
 
-fn read_block(at: &At<'_>, problems: &mut Problems) -> Option<Block> {
+fn read_block(at: &ValueAt<'_>, problems: &mut Problems) -> Option<Block> {
     let text = at.text(problems)?;
     let parsed = parse_block(text);
     if parsed.is_none() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{AGE_HOURS_MAX, ClusterConfig, access, amounts, lists, network};
-use crate::document::{At, Fields, Place, Problems, Value, show};
+use crate::document::{Location, MapFields, Problems, Value, ValueAt, show};
 use crate::syntax::{is_dns_label, is_dns_subdomain, is_image};
 use gateway_types::PublicUrl;
 
@@ -15,10 +15,10 @@ pub(super) const PREFIX_MAX: usize = 20;
 const KUBERNETES_PREFIX: &str = "kube-";
 
 /// Places of the keys in the file, for the messages of rules between keys.
-type Places = BTreeMap<&'static str, Place>;
+type KeyLocations = BTreeMap<&'static str, Location>;
 
 /// Reads a whole file; an empty one says nothing.
-pub(super) fn read_file(at: &At<'_>, problems: &mut Problems) -> ClusterConfig {
+pub(super) fn read_file(at: &ValueAt<'_>, problems: &mut Problems) -> ClusterConfig {
     if at.node.value == Value::Null {
         return ClusterConfig::default();
     }
@@ -36,13 +36,13 @@ pub(super) fn read_file(at: &At<'_>, problems: &mut Problems) -> ClusterConfig {
 
 /// The section while it is being read.
 struct Section<'n, 'p> {
-    fields: Fields<'n>,
-    places: Places,
+    fields: MapFields<'n>,
+    places: KeyLocations,
     problems: &'p mut Problems,
 }
 
 impl<'n> Section<'n, '_> {
-    fn take(&mut self, key: &'static str) -> Option<At<'n>> {
+    fn take(&mut self, key: &'static str) -> Option<ValueAt<'n>> {
         let at = self.fields.take(key)?;
         self.places.insert(key, at.node.place);
         Some(at)
@@ -83,8 +83,8 @@ impl<'n> Section<'n, '_> {
     }
 }
 
-fn read_section(fields: Fields<'_>, problems: &mut Problems) -> ClusterConfig {
-    let mut section = Section { fields, places: Places::new(), problems };
+fn read_section(fields: MapFields<'_>, problems: &mut Problems) -> ClusterConfig {
+    let mut section = Section { fields, places: KeyLocations::new(), problems };
     let defaults = ClusterConfig::default();
     let enabled = section.fields.require("enabled", section.problems).and_then(|at| at.boolean(section.problems));
     let mut config = ClusterConfig {

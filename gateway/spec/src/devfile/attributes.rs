@@ -1,6 +1,6 @@
 //! Attributes: a free map, of which a few keys mean something here.
 
-use crate::document::{At, Place, Problems};
+use crate::document::{Location, Problems, ValueAt};
 
 /// Marks the main component.
 const MAIN: &str = "gateway/inject-editor";
@@ -12,20 +12,20 @@ const MAIN_ELSEWHERE: &str = "gl/inject-editor";
 #[derive(Debug, Default)]
 pub(super) struct Attributes {
     /// Path and place of the attribute that marks the main component, if it is there.
-    pub(super) main: Option<(String, Place)>,
+    pub(super) main: Option<(String, Location)>,
     /// Whether the entry point is replaced, if that is said.
     pub(super) override_command: Option<bool>,
 }
 
 /// Refuses attributes of the whole file that would bypass the rules and change the pod.
-pub(super) fn check_root(at: &At<'_>, problems: &mut Problems) {
+pub(super) fn check_root(at: &ValueAt<'_>, problems: &mut Problems) {
     for (key, place, at) in at.entries(problems).unwrap_or_default() {
         refuse_overrides(key, place, &at, problems);
     }
 }
 
 /// Reads a component's attributes.
-pub(super) fn read(at: &At<'_>, problems: &mut Problems) -> Attributes {
+pub(super) fn read(at: &ValueAt<'_>, problems: &mut Problems) -> Attributes {
     let mut attributes = Attributes::default();
     let mut said: Option<&str> = None;
     for (key, place, at) in at.entries(problems).unwrap_or_default() {
@@ -47,7 +47,7 @@ pub(super) fn read(at: &At<'_>, problems: &mut Problems) -> Attributes {
     attributes
 }
 
-fn refuse_overrides(key: &str, place: Place, at: &At<'_>, problems: &mut Problems) {
+fn refuse_overrides(key: &str, place: Location, at: &ValueAt<'_>, problems: &mut Problems) {
     if matches!(key, "pod-overrides" | "container-overrides") {
         problems.add(at.path.clone(), Some(place), "is not supported: the pod is made by the gateway's rules alone");
     }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::components::{Declared, Kind};
+use super::components::{ComponentKind, Declared};
 use super::{Command, CommandKind, names};
-use crate::document::{At, Fields, Place, Problems, show};
+use crate::document::{Location, MapFields, Problems, ValueAt, show};
 
 /// Longest working directory, in bytes: the limit of Linux for a path.
 const PATH_MAX: usize = 4095;
@@ -28,9 +28,9 @@ pub(super) struct Commands {
 }
 
 /// Reads the list.
-pub(super) fn read(at: &At<'_>, declared: &Declared, problems: &mut Problems) -> Commands {
+pub(super) fn read(at: &ValueAt<'_>, declared: &Declared, problems: &mut Problems) -> Commands {
     let mut commands = Commands { main: declared.main.clone(), ..Commands::default() };
-    let mut places: BTreeMap<String, Place> = BTreeMap::new();
+    let mut places: BTreeMap<String, Location> = BTreeMap::new();
     for item in at.items(problems) {
         let Some(mut fields) = item.fields(problems) else {
             continue;
@@ -55,8 +55,8 @@ pub(super) fn read(at: &At<'_>, declared: &Declared, problems: &mut Problems) ->
 }
 
 fn read_kind(
-    at: &At<'_>,
-    fields: &mut Fields<'_>,
+    at: &ValueAt<'_>,
+    fields: &mut MapFields<'_>,
     declared: &Declared,
     problems: &mut Problems,
 ) -> Option<CommandKind> {
@@ -78,7 +78,7 @@ fn read_kind(
     }
 }
 
-fn read_exec(at: &At<'_>, declared: &Declared, problems: &mut Problems) -> Option<CommandKind> {
+fn read_exec(at: &ValueAt<'_>, declared: &Declared, problems: &mut Problems) -> Option<CommandKind> {
     let mut fields = at.fields(problems)?;
     let component = read_component(&mut fields, declared, problems);
     let line_at = fields.require("commandLine", problems);
@@ -100,7 +100,7 @@ fn read_exec(at: &At<'_>, declared: &Declared, problems: &mut Problems) -> Optio
     Some(CommandKind::Exec { component: component?, command_line: command_line?.to_owned(), label, working_dir })
 }
 
-fn read_apply(at: &At<'_>, declared: &Declared, problems: &mut Problems) -> Option<CommandKind> {
+fn read_apply(at: &ValueAt<'_>, declared: &Declared, problems: &mut Problems) -> Option<CommandKind> {
     let mut fields = at.fields(problems)?;
     let component = read_component(&mut fields, declared, problems);
     let label = read_label(&mut fields, problems);
@@ -110,28 +110,28 @@ fn read_apply(at: &At<'_>, declared: &Declared, problems: &mut Problems) -> Opti
 }
 
 /// Reads the container of a command. `None` only with a problem noted.
-fn read_component(fields: &mut Fields<'_>, declared: &Declared, problems: &mut Problems) -> Option<String> {
+fn read_component(fields: &mut MapFields<'_>, declared: &Declared, problems: &mut Problems) -> Option<String> {
     let at = fields.require("component", problems)?;
     let name = at.text(problems)?;
     if names::refuse_reserved(name, &at, problems) {
         return None;
     }
     match declared.kinds.get(name) {
-        Some(Kind::Container | Kind::Unclear) => return Some(name.to_owned()),
-        Some(Kind::Volume) => at.object(problems, format!("{} is a volume, not a container", show(name))),
+        Some(ComponentKind::Container | ComponentKind::Unclear) => return Some(name.to_owned()),
+        Some(ComponentKind::Volume) => at.object(problems, format!("{} is a volume, not a container", show(name))),
         None => at.object(problems, format!("no component has the name {}", show(name))),
     }
     None
 }
 
-fn read_label(fields: &mut Fields<'_>, problems: &mut Problems) -> Option<String> {
+fn read_label(fields: &mut MapFields<'_>, problems: &mut Problems) -> Option<String> {
     let at = fields.take("label")?;
     let label = names::shown(&at, problems)?;
     names::refuse_reserved(&label, &at, problems);
     Some(label)
 }
 
-fn read_working_dir(at: &At<'_>, problems: &mut Problems) -> Option<String> {
+fn read_working_dir(at: &ValueAt<'_>, problems: &mut Problems) -> Option<String> {
     let path = at.text(problems)?;
     if path.is_empty() || path.len() > PATH_MAX || path.contains(char::is_control) {
         at.object(problems, format!("must be a path of one line and at most {PATH_MAX} bytes"));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::endpoints::Ports;
 use super::mounts::Mounts;
 use super::{Component, Volume, attributes, container, names};
-use crate::document::{At, Place, Problems, Value, show};
+use crate::document::{Location, Problems, Value, ValueAt, show};
 use crate::syntax::{BadQuantity, Quantity};
 
 /// Longest name of a volume, in characters: with the workspace's name before it, it must still be a valid name.
@@ -18,7 +18,7 @@ const OTHER_TYPE: &str = "is not supported: a component is a container or a volu
 
 /// Kind of a component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ComponentKind {
     Container,
     Volume,
     /// It does not say, or says too much; the problem is noted.
@@ -31,32 +31,32 @@ pub(super) struct Declared {
     pub(super) containers: Vec<Component>,
     pub(super) volumes: Vec<Volume>,
     /// Kind of the component with each name, also of components with problems.
-    pub(super) kinds: BTreeMap<String, Kind>,
+    pub(super) kinds: BTreeMap<String, ComponentKind>,
     /// The main component's name.
     pub(super) main: Option<String>,
 }
 
 /// State gathered while the list is read, and compared at its end.
 #[derive(Default)]
-struct Seen {
+struct ComponentNames {
     declared: Declared,
     /// Place at which each name was met first.
-    names: BTreeMap<String, Place>,
+    names: BTreeMap<String, Location>,
     ports: Ports,
     mounts: Mounts,
     /// Components that say they are the main one: name, path and place of the attribute.
-    mains: Vec<(String, String, Place)>,
+    mains: Vec<(String, String, Location)>,
 }
 
 /// Reads the list.
-pub(super) fn read(at: &At<'_>, problems: &mut Problems) -> Declared {
+pub(super) fn read(at: &ValueAt<'_>, problems: &mut Problems) -> Declared {
     let items = at.items(problems);
     let is_list = !items.is_empty();
-    let mut seen = Seen::default();
+    let mut seen = ComponentNames::default();
     for item in items {
         read_one(&item, &mut seen, problems);
     }
-    let Seen { mut declared, mounts, mains, .. } = seen;
+    let ComponentNames { mut declared, mounts, mains, .. } = seen;
     mounts.check(&declared.kinds, problems);
     match mains.split_first() {
         // A missing component is the only problem to report.
@@ -85,7 +85,7 @@ pub(super) fn read(at: &At<'_>, problems: &mut Problems) -> Declared {
     declared
 }
 
-fn read_one(at: &At<'_>, seen: &mut Seen, problems: &mut Problems) {
+fn read_one(at: &ValueAt<'_>, seen: &mut ComponentNames, problems: &mut Problems) {
     let Some(mut fields) = at.fields(problems) else {
         return;
     };
@@ -96,17 +96,17 @@ fn read_one(at: &At<'_>, seen: &mut Seen, problems: &mut Problems) {
     let volume = fields.take("volume");
     let refused = fields.refuse(&OTHER_TYPES.map(|name| (name, OTHER_TYPE)), problems);
     let kind = match (&container, &volume) {
-        (Some(_), None) => Kind::Container,
-        (None, Some(_)) => Kind::Volume,
+        (Some(_), None) => ComponentKind::Container,
+        (None, Some(_)) => ComponentKind::Volume,
         (Some(_), Some(_)) => {
             at.object(problems, "is a container and a volume: it can be one of them");
-            Kind::Unclear
+            ComponentKind::Unclear
         }
         (None, None) => {
             if refused == 0 {
                 at.object(problems, "has no type: it must have a container or a volume");
             }
-            Kind::Unclear
+            ComponentKind::Unclear
         }
     };
     if let (Some(name), Some(name_at)) = (name, &name_at) {
@@ -115,12 +115,16 @@ fn read_one(at: &At<'_>, seen: &mut Seen, problems: &mut Problems) {
     let shown_name = name.unwrap_or_default();
     if let Some((path, place)) = &attributes.main {
         match kind {
-            Kind::Container | Kind::Unclear => seen.mains.push((shown_name.to_owned(), path.clone(), *place)),
-            Kind::Volume => problems.add(path.clone(), Some(*place), "only a container can be the main component"),
+            ComponentKind::Container | ComponentKind::Unclear => {
+                seen.mains.push((shown_name.to_owned(), path.clone(), *place))
+            }
+            ComponentKind::Volume => {
+                problems.add(path.clone(), Some(*place), "only a container can be the main component")
+            }
         }
     }
     if let Some(at) = container {
-        let told = container::Told { name: shown_name, attributes: &attributes };
+        let told = container::ContainerHeader { name: shown_name, attributes: &attributes };
         let read = container::read(&at, &told, &mut seen.ports, &mut seen.mounts, problems);
         seen.declared.containers.extend(read);
     }
@@ -135,7 +139,7 @@ fn read_one(at: &At<'_>, seen: &mut Seen, problems: &mut Problems) {
     fields.finish(problems);
 }
 
-fn declare(name: &str, kind: Kind, at: &At<'_>, seen: &mut Seen, problems: &mut Problems) {
+fn declare(name: &str, kind: ComponentKind, at: &ValueAt<'_>, seen: &mut ComponentNames, problems: &mut Problems) {
     if let Some(first) = seen.names.get(name) {
         at.object(problems, format!("is the name of another component, on line {}", first.line));
         return;
@@ -144,7 +148,7 @@ fn declare(name: &str, kind: Kind, at: &At<'_>, seen: &mut Seen, problems: &mut 
     seen.declared.kinds.insert(name.to_owned(), kind);
 }
 
-fn read_volume(at: &At<'_>, name: &str, problems: &mut Problems) -> Option<Volume> {
+fn read_volume(at: &ValueAt<'_>, name: &str, problems: &mut Problems) -> Option<Volume> {
     let mut fields = at.fields(problems)?;
     let size = fields.take("size").and_then(|at| quantity(&at, problems)).map(|(text, amount, at)| {
         if amount < Quantity::ONE {
@@ -158,7 +162,7 @@ fn read_volume(at: &At<'_>, name: &str, problems: &mut Problems) -> Option<Volum
 }
 
 /// Reads an amount: its text, its size, and its place.
-pub(super) fn quantity<'n>(at: &At<'n>, problems: &mut Problems) -> Option<(String, Quantity, At<'n>)> {
+pub(super) fn quantity<'n>(at: &ValueAt<'n>, problems: &mut Problems) -> Option<(String, Quantity, ValueAt<'n>)> {
     let text = at.text(problems)?;
     match text.parse() {
         Ok(amount) => Some((text.to_owned(), amount, at.clone())),

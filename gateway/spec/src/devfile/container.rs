@@ -7,7 +7,7 @@ use super::components::quantity;
 use super::endpoints::{self, Ports};
 use super::mounts::Mounts;
 use super::{Component, names};
-use crate::document::{At, Fields, Place, Problems, show};
+use crate::document::{Location, MapFields, Problems, ValueAt, show};
 use crate::syntax::{Quantity, is_image, is_variable};
 
 /// Fields that the schema has and workspaces have not.
@@ -22,7 +22,7 @@ const REFUSED: [(&str, &str); 4] = [
 const OWN_VARIABLES: [&str; 2] = ["PROJECTS_ROOT", "PROJECT_SOURCE"];
 
 /// Name and attributes of the component.
-pub(super) struct Told<'t> {
+pub(super) struct ContainerHeader<'t> {
     pub(super) name: &'t str,
     pub(super) attributes: &'t Attributes,
 }
@@ -35,8 +35,8 @@ struct Amounts {
 
 /// Reads a container. The result is complete only if no problem was noted.
 pub(super) fn read(
-    at: &At<'_>,
-    told: &Told<'_>,
+    at: &ValueAt<'_>,
+    told: &ContainerHeader<'_>,
     ports: &mut Ports,
     mounts: &mut Mounts,
     problems: &mut Problems,
@@ -71,7 +71,7 @@ pub(super) fn read(
     })
 }
 
-fn read_image(fields: &mut Fields<'_>, problems: &mut Problems) -> String {
+fn read_image(fields: &mut MapFields<'_>, problems: &mut Problems) -> String {
     let Some(at) = fields.require("image", problems) else {
         return String::new();
     };
@@ -86,7 +86,12 @@ fn read_image(fields: &mut Fields<'_>, problems: &mut Problems) -> String {
 }
 
 /// Reads the request and the limit of one resource.
-fn read_amounts(fields: &mut Fields<'_>, keys: [&'static str; 2], is_memory: bool, problems: &mut Problems) -> Amounts {
+fn read_amounts(
+    fields: &mut MapFields<'_>,
+    keys: [&'static str; 2],
+    is_memory: bool,
+    problems: &mut Problems,
+) -> Amounts {
     let mut read = |key: &'static str| {
         let (text, amount, at) = fields.take(key).and_then(|at| quantity(&at, problems))?;
         if is_memory && !amount.is_whole() {
@@ -103,12 +108,12 @@ fn read_amounts(fields: &mut Fields<'_>, keys: [&'static str; 2], is_memory: boo
     {
         at.object(problems, format!("is more than {limit_key}, {text}"));
     }
-    let text = |read: Option<(String, Quantity, At<'_>)>| read.map(|(text, ..)| text);
+    let text = |read: Option<(String, Quantity, ValueAt<'_>)>| read.map(|(text, ..)| text);
     Amounts { request: text(request), limit: text(limit) }
 }
 
-fn read_env(at: &At<'_>, problems: &mut Problems) -> Vec<(String, String)> {
-    let mut seen: BTreeMap<&str, Place> = BTreeMap::new();
+fn read_env(at: &ValueAt<'_>, problems: &mut Problems) -> Vec<(String, String)> {
+    let mut seen: BTreeMap<&str, Location> = BTreeMap::new();
     let mut env = Vec::new();
     for item in at.items(problems) {
         let Some(mut fields) = item.fields(problems) else {
@@ -133,7 +138,7 @@ fn read_env(at: &At<'_>, problems: &mut Problems) -> Vec<(String, String)> {
     env
 }
 
-fn check_variable(name: &str, at: &At<'_>, problems: &mut Problems) {
+fn check_variable(name: &str, at: &ValueAt<'_>, problems: &mut Problems) {
     if OWN_VARIABLES.contains(&name) {
         at.object(problems, "is set by the gateway");
     } else if !is_variable(name) {
@@ -143,7 +148,7 @@ fn check_variable(name: &str, at: &At<'_>, problems: &mut Problems) {
 }
 
 /// Reads `command` or `args`, which only count if the entry point is not replaced.
-fn read_words(fields: &mut Fields<'_>, key: &'static str, overridden: bool, problems: &mut Problems) -> Vec<String> {
+fn read_words(fields: &mut MapFields<'_>, key: &'static str, overridden: bool, problems: &mut Problems) -> Vec<String> {
     let Some(at) = fields.take(key) else {
         return Vec::new();
     };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tunnel_proto::terminal::TERMINAL_PORT;
 
 use super::{EDITOR_PORT, Endpoint, Exposure, names};
-use crate::document::{At, Fields, Problems, show};
+use crate::document::{MapFields, Problems, ValueAt, show};
 
 /// Ports of our own programs, and the names of these.
 const RESERVED: [(u16, &str); 2] = [(EDITOR_PORT, "the editor"), (TERMINAL_PORT, "the terminal")];
@@ -22,11 +22,11 @@ pub(super) struct Ports {
 }
 
 /// Reads the endpoints of a component.
-pub(super) fn read(at: &At<'_>, component: &str, ports: &mut Ports, problems: &mut Problems) -> Vec<Endpoint> {
+pub(super) fn read(at: &ValueAt<'_>, component: &str, ports: &mut Ports, problems: &mut Problems) -> Vec<Endpoint> {
     at.items(problems).iter().filter_map(|item| read_one(item, component, ports, problems)).collect()
 }
 
-fn read_one(at: &At<'_>, component: &str, ports: &mut Ports, problems: &mut Problems) -> Option<Endpoint> {
+fn read_one(at: &ValueAt<'_>, component: &str, ports: &mut Ports, problems: &mut Problems) -> Option<Endpoint> {
     let mut fields = at.fields(problems)?;
     let name = read_name(&mut fields, component, ports, problems);
     let target_port = read_port(&mut fields, name.as_deref().unwrap_or_default(), component, ports, problems);
@@ -43,7 +43,12 @@ fn read_one(at: &At<'_>, component: &str, ports: &mut Ports, problems: &mut Prob
     Some(Endpoint { name: name?, target_port: target_port?, exposure, protocol, secure })
 }
 
-fn read_name(fields: &mut Fields<'_>, component: &str, ports: &mut Ports, problems: &mut Problems) -> Option<String> {
+fn read_name(
+    fields: &mut MapFields<'_>,
+    component: &str,
+    ports: &mut Ports,
+    problems: &mut Problems,
+) -> Option<String> {
     let at = fields.require("name", problems)?;
     let name = names::label(&at, problems)?;
     match ports.names.get(name) {
@@ -56,7 +61,7 @@ fn read_name(fields: &mut Fields<'_>, component: &str, ports: &mut Ports, proble
 }
 
 fn read_port(
-    fields: &mut Fields<'_>,
+    fields: &mut MapFields<'_>,
     name: &str,
     component: &str,
     ports: &mut Ports,
@@ -80,7 +85,7 @@ fn read_port(
     Some(port)
 }
 
-fn read_exposure(fields: &mut Fields<'_>, problems: &mut Problems) -> Exposure {
+fn read_exposure(fields: &mut MapFields<'_>, problems: &mut Problems) -> Exposure {
     let Some((at, text)) = fields.take("exposure").and_then(|at| at.text(problems).map(|text| (at, text))) else {
         return Exposure::Public;
     };
@@ -95,7 +100,7 @@ fn read_exposure(fields: &mut Fields<'_>, problems: &mut Problems) -> Exposure {
     }
 }
 
-fn read_protocol(fields: &mut Fields<'_>, problems: &mut Problems) -> String {
+fn read_protocol(fields: &mut MapFields<'_>, problems: &mut Problems) -> String {
     let Some((at, text)) = fields.take("protocol").and_then(|at| at.text(problems).map(|text| (at, text))) else {
         return "http".to_owned();
     };

@@ -3,16 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::commands::Commands;
-use super::{CommandKind, Events, names};
-use crate::document::{At, Place, Problems, Value, show};
+use super::{CommandKind, LifecycleEvents, names};
+use crate::document::{Location, Problems, Value, ValueAt, show};
 
 /// Events that the schema has and workspaces have not: nothing runs while a workspace goes away.
 const REFUSED: [&str; 2] = ["preStop", "postStop"];
 
 /// Reads the events.
-pub(super) fn read(at: &At<'_>, commands: &Commands, problems: &mut Problems) -> Events {
+pub(super) fn read(at: &ValueAt<'_>, commands: &Commands, problems: &mut Problems) -> LifecycleEvents {
     let Some(mut fields) = at.fields(problems) else {
-        return Events::default();
+        return LifecycleEvents::default();
     };
     let before = fields.take("preStart").map(|at| read_list(&at, commands, problems)).unwrap_or_default();
     let after = fields.take("postStart").map(|at| read_list(&at, commands, problems)).unwrap_or_default();
@@ -49,26 +49,26 @@ pub(super) fn read(at: &At<'_>, commands: &Commands, problems: &mut Problems) ->
             CommandKind::Exec { .. } => {}
         }
     }
-    let ids = |entries: Vec<Entry<'_>>| entries.into_iter().map(|entry| entry.id.to_owned()).collect();
-    Events { pre_start: ids(before), post_start: ids(after) }
+    let ids = |entries: Vec<EventCommand<'_>>| entries.into_iter().map(|entry| entry.id.to_owned()).collect();
+    LifecycleEvents { pre_start: ids(before), post_start: ids(after) }
 }
 
 /// A command that an event names.
-struct Entry<'n> {
-    at: At<'n>,
+struct EventCommand<'n> {
+    at: ValueAt<'n>,
     id: &'n str,
     kind: CommandKind,
 }
 
-impl Entry<'_> {
+impl EventCommand<'_> {
     fn object(&self, problems: &mut Problems, message: &str) {
         self.at.object(problems, format!("{} {message}", show(self.id)));
     }
 }
 
 /// Reads the commands of one event, without those that have problems.
-fn read_list<'n>(at: &At<'n>, commands: &Commands, problems: &mut Problems) -> Vec<Entry<'n>> {
-    let mut seen: BTreeMap<&str, Place> = BTreeMap::new();
+fn read_list<'n>(at: &ValueAt<'n>, commands: &Commands, problems: &mut Problems) -> Vec<EventCommand<'n>> {
+    let mut seen: BTreeMap<&str, Location> = BTreeMap::new();
     let mut entries = Vec::new();
     for item in at.items(problems) {
         let Some(id) = item.text(problems) else {
@@ -83,7 +83,7 @@ fn read_list<'n>(at: &At<'n>, commands: &Commands, problems: &mut Problems) -> V
         }
         seen.insert(id, item.node.place);
         match commands.ids.get(id) {
-            Some(Some(kind)) => entries.push(Entry { at: item, id, kind: kind.clone() }),
+            Some(Some(kind)) => entries.push(EventCommand { at: item, id, kind: kind.clone() }),
             // Its problem is reported at its definition.
             Some(None) => {}
             None => item.object(problems, format!("no command has the id {}", show(id))),

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::components::Kind;
+use super::components::ComponentKind;
 use super::{PROJECTS_PATH, VolumeMount};
-use crate::document::{At, Place, Problems, show};
+use crate::document::{Location, Problems, ValueAt, show};
 
 /// Longest path, in bytes: the limit of Linux.
 const PATH_MAX: usize = 4095;
@@ -16,13 +16,13 @@ const OWN_PATH: &str = "/workspace-gateway";
 #[derive(Default)]
 pub(super) struct Mounts {
     /// Mounted volumes: path in the file, place, and name of the volume.
-    named: Vec<(String, Place, String)>,
+    named: Vec<(String, Location, String)>,
 }
 
 impl Mounts {
     /// Reads the mounts of one container.
-    pub(super) fn read(&mut self, at: &At<'_>, problems: &mut Problems) -> Vec<VolumeMount> {
-        let mut seen: BTreeMap<String, Place> = BTreeMap::new();
+    pub(super) fn read(&mut self, at: &ValueAt<'_>, problems: &mut Problems) -> Vec<VolumeMount> {
+        let mut seen: BTreeMap<String, Location> = BTreeMap::new();
         let mut mounts = Vec::new();
         for item in at.items(problems) {
             let Some(mut fields) = item.fields(problems) else {
@@ -57,11 +57,11 @@ impl Mounts {
     }
 
     /// Notes mounts of names that are no volume.
-    pub(super) fn check(self, kinds: &BTreeMap<String, Kind>, problems: &mut Problems) {
+    pub(super) fn check(self, kinds: &BTreeMap<String, ComponentKind>, problems: &mut Problems) {
         for (path, place, name) in self.named {
             let message = match kinds.get(&name) {
-                Some(Kind::Volume | Kind::Unclear) => continue,
-                Some(Kind::Container) => format!("{} is a container, not a volume", show(&name)),
+                Some(ComponentKind::Volume | ComponentKind::Unclear) => continue,
+                Some(ComponentKind::Container) => format!("{} is a container, not a volume", show(&name)),
                 None => format!("no volume has the name {}", show(&name)),
             };
             problems.add(path, Some(place), message);
@@ -69,7 +69,7 @@ impl Mounts {
     }
 }
 
-fn read_path<'n>(at: &At<'n>, problems: &mut Problems) -> Option<&'n str> {
+fn read_path<'n>(at: &ValueAt<'n>, problems: &mut Problems) -> Option<&'n str> {
     let path = at.text(problems)?;
     let is_sound = path.starts_with('/')
         && path.len() <= PATH_MAX

@@ -1,7 +1,7 @@
 //! Rules that names keep, whatever they name.
 
 use super::SHOWN_NAME_MAX;
-use crate::document::{At, Problems, show};
+use crate::document::{Problems, ValueAt, show};
 use crate::syntax::is_dns_label;
 
 /// Prefixes of our own names, in any case.
@@ -13,7 +13,7 @@ pub(super) fn is_reserved(name: &str) -> bool {
 }
 
 /// Notes a problem if a name is reserved. Returns whether it is.
-pub(super) fn refuse_reserved(name: &str, at: &At<'_>, problems: &mut Problems) -> bool {
+pub(super) fn refuse_reserved(name: &str, at: &ValueAt<'_>, problems: &mut Problems) -> bool {
     let is_reserved = is_reserved(name);
     if is_reserved {
         at.object(problems, "must not begin with gw- or gw_, which are reserved");
@@ -22,7 +22,7 @@ pub(super) fn refuse_reserved(name: &str, at: &At<'_>, problems: &mut Problems) 
 }
 
 /// Reads a name that becomes one in Kubernetes. Returns it also with a problem, so that references to it are sound.
-pub(super) fn label<'n>(at: &At<'n>, problems: &mut Problems) -> Option<&'n str> {
+pub(super) fn label<'n>(at: &ValueAt<'n>, problems: &mut Problems) -> Option<&'n str> {
     let name = at.text(problems)?;
     if !refuse_reserved(name, at, problems) && !is_dns_label(name) {
         let message =
@@ -33,7 +33,7 @@ pub(super) fn label<'n>(at: &At<'n>, problems: &mut Problems) -> Option<&'n str>
 }
 
 /// Reads a name that people see and nothing else uses.
-pub(super) fn shown(at: &At<'_>, problems: &mut Problems) -> Option<String> {
+pub(super) fn shown(at: &ValueAt<'_>, problems: &mut Problems) -> Option<String> {
     let name = at.text(problems)?;
     if name.chars().count() > SHOWN_NAME_MAX || name.contains(char::is_control) {
         at.object(problems, format!("must be one line of at most {SHOWN_NAME_MAX} characters"));

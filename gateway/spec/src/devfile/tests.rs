@@ -48,7 +48,7 @@ fn default_devfile_keeps_every_rule() {
     let devfile = parse(DEFAULT_DEVFILE.as_bytes()).unwrap();
     assert_eq!(devfile.components.len(), 1);
     assert!(devfile.components[0].is_main && devfile.components[0].override_command);
-    assert_eq!(devfile.events, Events::default());
+    assert_eq!(devfile.events, LifecycleEvents::default());
 }
 
 #[test]

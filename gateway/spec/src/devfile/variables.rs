@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{DEVFILE_BYTES_MAX, names};
-use crate::document::{At, Node, Problems, Value, push_index, push_key, show};
+use crate::document::{Node, Problems, Value, ValueAt, push_index, push_key, show};
 
 /// Fields of the file in which variables are not put in.
 const VERBATIM: [&str; 3] = ["schemaVersion", "metadata", "variables"];
@@ -26,7 +26,7 @@ pub(super) fn read(root: &Node, problems: &mut Problems) -> Variables {
     let Some(found) = entries.iter().find(|entry| entry.key == "variables" && entry.node.value != Value::Null) else {
         return variables;
     };
-    let at = At { path: "variables".to_owned(), node: &found.node };
+    let at = ValueAt { path: "variables".to_owned(), node: &found.node };
     for (name, place, at) in at.entries(problems).unwrap_or_default() {
         if names::is_reserved(name) {
             problems.add(at.path.clone(), Some(place), "must not begin with gw- or gw_, which are reserved");

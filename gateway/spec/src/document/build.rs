@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use granit_parser::{ErrorKind, Event, Marker, Parser, ScalarStyle, ScanError, StrInput, Tag, options};
 
 use super::read::{push_index, push_key, show};
-use super::{DEPTH_MAX, Dialect, Entry, Node, Place, Problems, VALUES_MAX, Value, show_size};
+use super::{DEPTH_MAX, Dialect, Location, MapEntry, Node, Problems, VALUES_MAX, Value, show_size};
 
 /// A key of this name, without quotes, puts the keys of other maps into its own (the YAML 1.1 type "merge").
 const MERGE: &str = "<<";
@@ -37,11 +37,11 @@ pub(super) fn build(text: &str, copied_max: usize, dialect: &dyn Dialect, proble
             ControlFlow::Break(Stop::Enough) => break,
         }
     }
-    Some(builder.root.unwrap_or(Node { place: Place::START, value: Value::Null }))
+    Some(builder.root.unwrap_or(Node { place: Location::START, value: Value::Null }))
 }
 
-fn place_of(marker: &Marker) -> Place {
-    Place::new(marker.line(), marker.col() + 1)
+fn place_of(marker: &Marker) -> Location {
+    Location::new(marker.line(), marker.col() + 1)
 }
 
 /// Reason why no more events are taken.
@@ -52,7 +52,7 @@ enum Stop {
     Enough,
 }
 
-type Step = ControlFlow<Stop>;
+type BuildStep = ControlFlow<Stop>;
 
 /// Size of a value, with all that is in it.
 #[derive(Clone, Copy, Default)]
@@ -64,8 +64,8 @@ struct Weight {
 }
 
 /// A list or map whose end has not come.
-struct Open {
-    place: Place,
+struct OpenCollection {
+    place: Location,
     anchor: usize,
     weight: Weight,
     inside: Inside,
@@ -74,18 +74,18 @@ struct Open {
 enum Inside {
     List(Vec<Node>),
     Map {
-        entries: Vec<Entry>,
+        entries: Vec<MapEntry>,
         /// Place at which each key was met first.
-        seen: BTreeMap<String, Place>,
+        seen: BTreeMap<String, Location>,
         /// The key whose value comes next.
-        key: Option<Key>,
+        key: Option<MapKey>,
         /// Values of `<<`.
         merged: Vec<Node>,
     },
 }
 
-enum Key {
-    Named(String, Place),
+enum MapKey {
+    Named(String, Location),
     Merge,
     /// One that cannot be a key, or was there before; the problem is noted.
     Dropped,
@@ -94,7 +94,7 @@ enum Key {
 struct Builder<'p> {
     problems: &'p mut Problems,
     dialect: &'p dyn Dialect,
-    stack: Vec<Open>,
+    stack: Vec<OpenCollection>,
     /// By the parser's number; `None` until the value's end.
     anchors: BTreeMap<usize, Option<(Node, Weight)>>,
     root: Option<Node>,
@@ -109,15 +109,15 @@ impl Builder<'_> {
         clippy::wildcard_enum_match_arm,
         reason = "comments are there only if somebody else asks the parser for them"
     )]
-    fn take(&mut self, event: &Event<'_>, place: Place) -> Step {
+    fn take(&mut self, event: &Event<'_>, place: Location) -> BuildStep {
         match event {
             Event::DocumentStart(..) => {
                 self.documents += 1;
                 if self.documents > 1 {
                     self.problems.add("", Some(place), "the file holds more than one YAML document");
-                    return Step::Break(Stop::Enough);
+                    return BuildStep::Break(Stop::Enough);
                 }
-                Step::Continue(())
+                BuildStep::Continue(())
             }
             Event::Scalar(text, style, anchor, tag) => {
                 let plain = matches!(style, ScalarStyle::Plain) && tag.is_none();
@@ -141,49 +141,49 @@ impl Builder<'_> {
                 self.object(place, format!("repeats the anchor {}, which is not there before it", show(name)));
                 self.put(Node { place, value: Value::Null }, Weight::default(), false)
             }
-            Event::StreamStart | Event::StreamEnd | Event::DocumentEnd | Event::Anchor(..) => Step::Continue(()),
+            Event::StreamStart | Event::StreamEnd | Event::DocumentEnd | Event::Anchor(..) => BuildStep::Continue(()),
             // Comments, and other events of later parsers.
-            _ => Step::Continue(()),
+            _ => BuildStep::Continue(()),
         }
     }
 
-    fn give_up(&mut self, error: &ScanError) -> Step {
+    fn give_up(&mut self, error: &ScanError) -> BuildStep {
         let place = self.dialect.place(place_of(error.marker()));
         if matches!(error.kind(), ErrorKind::RecursionLimitExceeded) {
             return self.too_deep(place);
         }
         self.object(place, format!("is not YAML: {}", error.info()));
-        Step::Break(Stop::Bad)
+        BuildStep::Break(Stop::Bad)
     }
 
-    fn too_deep(&mut self, place: Place) -> Step {
+    fn too_deep(&mut self, place: Location) -> BuildStep {
         self.problems.add("", Some(place), format!("lists and maps nest deeper than {DEPTH_MAX} levels"));
-        Step::Break(Stop::Bad)
+        BuildStep::Break(Stop::Bad)
     }
 
     /// Adds to the number of values.
-    fn count(&mut self, values: usize, place: Place) -> Step {
+    fn count(&mut self, values: usize, place: Location) -> BuildStep {
         self.values = self.values.saturating_add(values);
         if self.values <= VALUES_MAX {
-            return Step::Continue(());
+            return BuildStep::Continue(());
         }
         let message = format!("the file has more than {VALUES_MAX} values, counting what its aliases repeat");
         self.problems.add("", Some(place), message);
-        Step::Break(Stop::Bad)
+        BuildStep::Break(Stop::Bad)
     }
 
     /// Adds to the bytes that were copied for anchors and aliases.
-    fn count_copied(&mut self, bytes: usize, place: Place) -> Step {
+    fn count_copied(&mut self, bytes: usize, place: Location) -> BuildStep {
         self.copied_bytes = self.copied_bytes.saturating_add(bytes);
         if self.copied_bytes <= self.copied_max {
-            return Step::Continue(());
+            return BuildStep::Continue(());
         }
         let message = format!("the file's anchors and aliases repeat more than {}", show_size(self.copied_max));
         self.problems.add("", Some(place), message);
-        Step::Break(Stop::Bad)
+        BuildStep::Break(Stop::Bad)
     }
 
-    fn open(&mut self, place: Place, anchor: usize, inside: Inside) -> Step {
+    fn open(&mut self, place: Location, anchor: usize, inside: Inside) -> BuildStep {
         if self.stack.len() >= DEPTH_MAX {
             return self.too_deep(place);
         }
@@ -192,13 +192,13 @@ impl Builder<'_> {
             self.anchors.insert(anchor, None);
         }
         let weight = Weight { values: 1, bytes: 0, height: 1 };
-        self.stack.push(Open { place, anchor, weight, inside });
-        Step::Continue(())
+        self.stack.push(OpenCollection { place, anchor, weight, inside });
+        BuildStep::Continue(())
     }
 
-    fn end(&mut self) -> Step {
+    fn end(&mut self) -> BuildStep {
         let Some(open) = self.stack.pop() else {
-            return Step::Continue(());
+            return BuildStep::Continue(());
         };
         let value = match open.inside {
             Inside::List(nodes) => Value::List(nodes),
@@ -212,7 +212,7 @@ impl Builder<'_> {
         self.close(Node { place: open.place, value }, open.weight, open.anchor, false)
     }
 
-    fn repeat(&mut self, anchor: usize, place: Place) -> Step {
+    fn repeat(&mut self, anchor: usize, place: Location) -> BuildStep {
         let Some(Some((node, weight))) = self.anchors.get(&anchor) else {
             self.object(place, "an alias stands inside of what it repeats");
             return self.put(Node { place, value: Value::Null }, Weight::default(), false);
@@ -227,7 +227,7 @@ impl Builder<'_> {
     }
 
     /// Puts a complete value into its parent, and keeps a copy if it has an anchor.
-    fn close(&mut self, node: Node, weight: Weight, anchor: usize, plain: bool) -> Step {
+    fn close(&mut self, node: Node, weight: Weight, anchor: usize, plain: bool) -> BuildStep {
         if anchor != 0 {
             self.count(weight.values, node.place)?;
             self.count_copied(weight.bytes, node.place)?;
@@ -236,10 +236,10 @@ impl Builder<'_> {
         self.put(node, weight, plain)
     }
 
-    fn put(&mut self, node: Node, weight: Weight, plain: bool) -> Step {
+    fn put(&mut self, node: Node, weight: Weight, plain: bool) -> BuildStep {
         let Some(open) = self.stack.last_mut() else {
             self.root = Some(node);
-            return Step::Continue(());
+            return BuildStep::Continue(());
         };
         open.weight.values = open.weight.values.saturating_add(weight.values);
         open.weight.bytes = open.weight.bytes.saturating_add(weight.bytes);
@@ -248,12 +248,12 @@ impl Builder<'_> {
             Inside::List(nodes) => nodes.push(node),
             Inside::Map { entries, merged, key, .. } => match key.take() {
                 None => self.take_key(node, plain),
-                Some(Key::Named(key, place)) => entries.push(Entry { key, place, node }),
-                Some(Key::Merge) => merged.push(node),
-                Some(Key::Dropped) => {}
+                Some(MapKey::Named(key, place)) => entries.push(MapEntry { key, place, node }),
+                Some(MapKey::Merge) => merged.push(node),
+                Some(MapKey::Dropped) => {}
             },
         }
-        Step::Continue(())
+        BuildStep::Continue(())
     }
 
     fn take_key(&mut self, node: Node, plain: bool) {
@@ -263,30 +263,30 @@ impl Builder<'_> {
             Value::Null | Value::List(_) | Value::Map(_) => None,
         };
         let path = self.path();
-        let Some(Open { inside: Inside::Map { seen, key, .. }, .. }) = self.stack.last_mut() else {
+        let Some(OpenCollection { inside: Inside::Map { seen, key, .. }, .. }) = self.stack.last_mut() else {
             return;
         };
         let Some(text) = text else {
             self.problems.add(path, Some(node.place), "a key must be text");
-            *key = Some(Key::Dropped);
+            *key = Some(MapKey::Dropped);
             return;
         };
         if plain && text == MERGE {
-            *key = Some(Key::Merge);
+            *key = Some(MapKey::Merge);
             return;
         }
         if let Some(first) = seen.get(&text) {
             let message = format!("is there twice; the first is on line {}", first.line);
             self.problems.add(push_key(&path, &text), Some(node.place), message);
-            *key = Some(Key::Dropped);
+            *key = Some(MapKey::Dropped);
             return;
         }
         seen.insert(text.clone(), node.place);
-        *key = Some(Key::Named(text, node.place));
+        *key = Some(MapKey::Named(text, node.place));
     }
 
     /// Adds the keys of another map that are not there; of several, the first counts.
-    fn merge(&mut self, node: Node, entries: &mut Vec<Entry>, seen: &mut BTreeMap<String, Place>) {
+    fn merge(&mut self, node: Node, entries: &mut Vec<MapEntry>, seen: &mut BTreeMap<String, Location>) {
         let place = node.place;
         match node.value {
             Value::Map(others) => {
@@ -310,7 +310,7 @@ impl Builder<'_> {
     }
 
     /// Returns the value of a scalar, by its tag if it has one.
-    fn scalar(&mut self, text: &str, plain: bool, tag: Option<&Tag>, place: Place) -> Value {
+    fn scalar(&mut self, text: &str, plain: bool, tag: Option<&Tag>, place: Location) -> Value {
         if text.contains('\0') {
             self.object(place, "holds U+0000, which no argument, file name or variable can hold");
         }
@@ -337,19 +337,19 @@ impl Builder<'_> {
         }
     }
 
-    fn check_tag(&mut self, tag: Option<&Tag>, expected: &str, place: Place) {
+    fn check_tag(&mut self, tag: Option<&Tag>, expected: &str, place: Location) {
         match tag {
             Some(tag) if !is_unspecific(tag) && tag.core_suffix() != Some(expected) => self.refuse_tag(tag, place),
             Some(_) | None => {}
         }
     }
 
-    fn refuse_tag(&mut self, tag: &Tag, place: Place) {
+    fn refuse_tag(&mut self, tag: &Tag, place: Location) {
         self.object(place, format!("has the tag {}, which is not known", show(&tag.to_string())));
     }
 
     /// Notes a problem of the value that comes next.
-    fn object(&mut self, place: Place, message: impl Into<String>) {
+    fn object(&mut self, place: Location, message: impl Into<String>) {
         let path = self.path();
         self.problems.add(path, Some(place), message);
     }
@@ -360,9 +360,9 @@ impl Builder<'_> {
         for open in &self.stack {
             path = match &open.inside {
                 Inside::List(nodes) => push_index(&path, nodes.len()),
-                Inside::Map { key: Some(Key::Named(key, _)), .. } => push_key(&path, key),
-                Inside::Map { key: Some(Key::Merge), .. } => push_key(&path, MERGE),
-                Inside::Map { key: Some(Key::Dropped) | None, .. } => path,
+                Inside::Map { key: Some(MapKey::Named(key, _)), .. } => push_key(&path, key),
+                Inside::Map { key: Some(MapKey::Merge), .. } => push_key(&path, MERGE),
+                Inside::Map { key: Some(MapKey::Dropped) | None, .. } => path,
             };
         }
         path

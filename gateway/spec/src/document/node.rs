@@ -2,14 +2,14 @@
 
 /// A place in a file, both counted from 1, columns in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct Location {
     /// The line.
     pub line: u32,
     /// The character in the line.
     pub column: u32,
 }
 
-impl Place {
+impl Location {
     /// The beginning of a file.
     pub const START: Self = Self { line: 1, column: 1 };
 
@@ -33,7 +33,7 @@ impl Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     /// Place at which it begins.
-    pub place: Place,
+    pub place: Location,
     /// The value.
     pub value: Value,
 }
@@ -52,16 +52,16 @@ pub enum Value {
     /// A list.
     List(Vec<Node>),
     /// A map, in the order of the file. No key is there twice.
-    Map(Vec<Entry>),
+    Map(Vec<MapEntry>),
 }
 
 /// One key of a map.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct MapEntry {
     /// The key.
     pub key: String,
     /// Place of the key.
-    pub place: Place,
+    pub place: Location,
     /// Value of the key.
     pub node: Node,
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Place;
+use super::Location;
 
 /// Most problems that are reported for one file: the further ones are mostly one mistake, repeated.
 const TOLD_MAX: usize = 100;
@@ -40,7 +40,7 @@ pub struct Problems {
 
 impl Problems {
     /// Notes a mistake.
-    pub fn add(&mut self, path: impl Into<String>, place: Option<Place>, message: impl Into<String>) {
+    pub fn add(&mut self, path: impl Into<String>, place: Option<Location>, message: impl Into<String>) {
         let (line, column) = (place.map(|place| place.line), place.map(|place| place.column));
         self.list.push(Problem { path: path.into(), line, column, message: message.into() });
     }

@@ -2,21 +2,21 @@
 
 use std::ops::RangeInclusive;
 
-use super::{Node, Place, Problems, Value};
+use super::{Location, Node, Problems, Value};
 
 /// Longest part of a value or key that a problem repeats, in characters; more would bury the message.
 const SHOWN_CHARS_MAX: usize = 60;
 
 /// A value and its path.
 #[derive(Clone, Debug)]
-pub struct At<'n> {
+pub struct ValueAt<'n> {
     /// As `components[2].container`; empty for the whole file.
     pub path: String,
     /// The value.
     pub node: &'n Node,
 }
 
-impl<'n> At<'n> {
+impl<'n> ValueAt<'n> {
     /// Begins at the top of a file.
     #[must_use]
     pub fn root(node: &'n Node) -> Self {
@@ -29,20 +29,20 @@ impl<'n> At<'n> {
     }
 
     /// Reads a map with fixed keys.
-    pub fn fields(&self, problems: &mut Problems) -> Option<Fields<'n>> {
+    pub fn fields(&self, problems: &mut Problems) -> Option<MapFields<'n>> {
         let entries = self.entries(problems)?;
         let untaken = entries.into_iter().map(Some).collect();
-        Some(Fields { path: self.path.clone(), place: self.node.place, untaken, known: Vec::new() })
+        Some(MapFields { path: self.path.clone(), place: self.node.place, untaken, known: Vec::new() })
     }
 
     /// Reads a map with free keys: each key with its place and its value.
-    pub fn entries(&self, problems: &mut Problems) -> Option<Vec<(&'n str, Place, Self)>> {
+    pub fn entries(&self, problems: &mut Problems) -> Option<Vec<(&'n str, Location, Self)>> {
         let Value::Map(entries) = &self.node.value else {
             self.object(problems, format!("must be a map, not {}", self.node.value.kind()));
             return None;
         };
-        let entry = |entry: &'n super::Entry| {
-            (entry.key.as_str(), entry.place, At { path: push_key(&self.path, &entry.key), node: &entry.node })
+        let entry = |entry: &'n super::MapEntry| {
+            (entry.key.as_str(), entry.place, ValueAt { path: push_key(&self.path, &entry.key), node: &entry.node })
         };
         Some(entries.iter().map(entry).collect())
     }
@@ -53,7 +53,7 @@ impl<'n> At<'n> {
             self.object(problems, format!("must be a list, not {}", self.node.value.kind()));
             return Vec::new();
         };
-        let item = |(index, node)| At { path: push_index(&self.path, index), node };
+        let item = |(index, node)| ValueAt { path: push_index(&self.path, index), node };
         nodes.iter().enumerate().map(item).collect()
     }
 
@@ -106,25 +106,25 @@ impl<'n> At<'n> {
 
 /// The fields of a map, taken one by one. Fields that are never taken are unknown.
 #[derive(Debug)]
-pub struct Fields<'n> {
+pub struct MapFields<'n> {
     /// The map's path.
     pub path: String,
     /// Place at which the map begins.
-    pub place: Place,
-    untaken: Vec<Option<(&'n str, Place, At<'n>)>>,
+    pub place: Location,
+    untaken: Vec<Option<(&'n str, Location, ValueAt<'n>)>>,
     known: Vec<&'static str>,
 }
 
-impl<'n> Fields<'n> {
+impl<'n> MapFields<'n> {
     /// Takes a field; one without a value counts as missing.
-    pub fn take(&mut self, key: &'static str) -> Option<At<'n>> {
+    pub fn take(&mut self, key: &'static str) -> Option<ValueAt<'n>> {
         self.known.push(key);
         let slot = self.untaken.iter_mut().find(|slot| slot.as_ref().is_some_and(|(name, ..)| *name == key))?;
         slot.take().map(|(_, _, at)| at).filter(|at| !matches!(at.node.value, Value::Null))
     }
 
     /// Takes a field that has to be there.
-    pub fn require(&mut self, key: &'static str, problems: &mut Problems) -> Option<At<'n>> {
+    pub fn require(&mut self, key: &'static str, problems: &mut Problems) -> Option<ValueAt<'n>> {
         let found = self.take(key);
         if found.is_none() {
             problems.add(push_key(&self.path, key), Some(self.place), "is missing");
@@ -136,7 +136,8 @@ impl<'n> Fields<'n> {
     pub fn refuse(&mut self, keys: &[(&'static str, &str)], problems: &mut Problems) -> usize {
         let mut refused = 0;
         for (key, why) in keys {
-            let is_it = |slot: &&mut Option<(&str, Place, At<'_>)>| slot.as_ref().is_some_and(|(name, ..)| name == key);
+            let is_it =
+                |slot: &&mut Option<(&str, Location, ValueAt<'_>)>| slot.as_ref().is_some_and(|(name, ..)| name == key);
             if let Some((_, place, at)) = self.untaken.iter_mut().find(is_it).and_then(Option::take)
                 && !matches!(at.node.value, Value::Null)
             {

@@ -25,7 +25,7 @@ fn shape(node: &Node) -> String {
         Value::Text(text) => format!("{text:?}"),
         Value::List(nodes) => format!("[{}]", nodes.iter().map(shape).collect::<Vec<_>>().join(", ")),
         Value::Map(entries) => {
-            let entry = |entry: &Entry| format!("{}: {}", entry.key, shape(&entry.node));
+            let entry = |entry: &MapEntry| format!("{}: {}", entry.key, shape(&entry.node));
             format!("{{{}}}", entries.iter().map(entry).collect::<Vec<_>>().join(", "))
         }
     }
@@ -106,13 +106,13 @@ fn aliases_and_merged_maps_are_written_out() {
 fn values_and_keys_know_their_places() {
     let (node, _) = read("\u{feff}a:\n  - ä: 1\n    b: [x,  y]\n");
     let Value::Map(entries) = node.unwrap().value else { panic!("a map") };
-    assert_eq!(entries[0].place, Place { line: 1, column: 1 });
+    assert_eq!(entries[0].place, Location { line: 1, column: 1 });
     let Value::List(items) = &entries[0].node.value else { panic!("a list") };
     let Value::Map(inner) = &items[0].value else { panic!("a map") };
-    assert_eq!(inner[0].place, Place { line: 2, column: 5 });
-    assert_eq!(inner[0].node.place, Place { line: 2, column: 8 });
+    assert_eq!(inner[0].place, Location { line: 2, column: 5 });
+    assert_eq!(inner[0].node.place, Location { line: 2, column: 8 });
     let Value::List(last) = &inner[1].node.value else { panic!("a list") };
-    assert_eq!(last[1].place, Place { line: 3, column: 13 });
+    assert_eq!(last[1].place, Location { line: 3, column: 13 });
 }
 
 #[test]
@@ -206,8 +206,8 @@ fn alias_bombs_run_into_the_budget() {
 fn problems_come_by_line_each_once_and_no_more_than_are_read() {
     let mut problems = Problems::default();
     for line in (1..=150).rev() {
-        problems.add("a", Some(Place { line, column: 1 }), "is bad");
-        problems.add("a", Some(Place { line, column: 1 }), "is bad");
+        problems.add("a", Some(Location { line, column: 1 }), "is bad");
+        problems.add("a", Some(Location { line, column: 1 }), "is bad");
     }
     problems.add("", None, "the whole file is bad");
     let told = problems.finish();

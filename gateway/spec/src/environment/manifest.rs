@@ -16,7 +16,7 @@ use std::fmt;
 use serde_json::Value;
 use tunnel_proto::environments::{self as wire, INVENTORY_KEY_BYTES_MAX};
 
-use self::kinds::Kind;
+use self::kinds::ManifestKind;
 use super::facts::{Info, ObjectRef};
 use super::labels;
 use super::template::{OBJECTS_MAX, RENDERED_BYTES_MAX, Rendered};
@@ -41,7 +41,7 @@ pub struct Border<'a> {
 
 /// Reason for an object not to be applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct RejectedObject {
     /// Kind of reason.
     pub code: RefusedCode,
     /// The object, such as `RoleBinding namespace/name`, or `objects[2]` if it does not say what it is; empty for all
@@ -51,7 +51,7 @@ pub struct Refused {
     pub message: String,
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for RejectedObject {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let colon = if self.object.is_empty() { "" } else { ": " };
         write!(formatter, "{}{colon}{} ({})", self.object, self.message, self.code.as_str())
@@ -103,21 +103,21 @@ impl RefusedCode {
 }
 
 /// State of a check: allowed namespaces and refusals so far.
-struct Look<'a> {
+struct ManifestCheck<'a> {
     /// Namespaces that the environment's objects may be in and refer to.
     namespaces: BTreeSet<&'a str>,
     border: Border<'a>,
-    refused: Vec<Refused>,
+    refused: Vec<RejectedObject>,
 }
 
-impl<'a> Look<'a> {
+impl<'a> ManifestCheck<'a> {
     fn new(objects: &'a [Value], border: Border<'a>) -> Self {
         let namespaces = objects.iter().filter_map(namespace_made).chain(border.default_namespace).collect();
         Self { namespaces, border, refused: Vec::new() }
     }
 
     fn refuse(&mut self, code: RefusedCode, object: &str, message: impl Into<String>) {
-        self.refused.push(Refused { code, object: object.to_owned(), message: message.into() });
+        self.refused.push(RejectedObject { code, object: object.to_owned(), message: message.into() });
     }
 }
 
@@ -125,8 +125,8 @@ impl<'a> Look<'a> {
 ///
 /// # Errors
 /// All that is refused, object by object in the order of the template; never empty.
-pub fn manifest(rendered: &Rendered, info: &Info, border: Border<'_>) -> Result<Manifest, Vec<Refused>> {
-    let mut look = Look::new(&rendered.objects, border);
+pub fn manifest(rendered: &Rendered, info: &Info, border: Border<'_>) -> Result<Manifest, Vec<RejectedObject>> {
+    let mut look = ManifestCheck::new(&rendered.objects, border);
     let mut budget = RENDERED_BYTES_MAX;
     if rendered.objects.len() > OBJECTS_MAX {
         let message = format!("there are {} objects, and must not be more than {OBJECTS_MAX}", rendered.objects.len());
@@ -163,7 +163,7 @@ pub fn manifest(rendered: &Rendered, info: &Info, border: Border<'_>) -> Result<
 
 /// Returns whether objects that were allowed once are within a border, which may have changed since.
 pub fn is_within(objects: &[Value], border: Border<'_>) -> bool {
-    let mut look = Look::new(objects, border);
+    let mut look = ManifestCheck::new(objects, border);
     for (index, object) in objects.iter().enumerate() {
         let shown = shape::shown(index, object);
         let kind = kinds::of(&mut look, &shown, object);
@@ -180,7 +180,7 @@ fn namespace_made(object: &Value) -> Option<&str> {
 }
 
 /// Checks one object; `None` if it does not say what it is.
-fn check<'v>(look: &mut Look<'v>, index: usize, object: &'v Value) -> Option<(Kind, ObjectRef)> {
+fn check<'v>(look: &mut ManifestCheck<'v>, index: usize, object: &'v Value) -> Option<(ManifestKind, ObjectRef)> {
     let shown = shape::shown(index, object);
     let kind = kinds::of(look, &shown, object);
     let name = shape::check_name(look, &shown, kind, object);

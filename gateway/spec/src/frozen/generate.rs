@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::names::{
-    CLUSTER_LABEL, HOST_TEMPLATE_ANNOTATION, INVENTORY_ID_LABEL, Names, OWNING_INVENTORY_ANNOTATION, WORKSPACE_LABEL,
+    CLUSTER_LABEL, HOST_TEMPLATE_ANNOTATION, INVENTORY_ID_LABEL, OWNING_INVENTORY_ANNOTATION, ObjectNames,
+    WORKSPACE_LABEL,
 };
 use super::role::{Inventory, Owner, Role};
 use super::{Facts, FrozenProblem};
@@ -21,11 +22,11 @@ use crate::syntax::url_template;
 
 /// Input of generation, sorted by the objects that it becomes.
 #[derive(Debug)]
-pub(super) struct Plan<'a> {
+pub(super) struct ObjectPlan<'a> {
     pub(super) devfile: &'a Devfile,
     pub(super) config: &'a ClusterConfig,
     pub(super) facts: &'a Facts<'a>,
-    pub(super) names: Names,
+    pub(super) names: ObjectNames,
     /// Components that run to their end before the others start.
     pub(super) init: Vec<&'a Component>,
     /// The other components.
@@ -54,7 +55,7 @@ pub(super) fn objects(
     config: &ClusterConfig,
     facts: &Facts<'_>,
 ) -> Result<Vec<Value>, Vec<FrozenProblem>> {
-    let plan = Plan::new(devfile, config, facts);
+    let plan = ObjectPlan::new(devfile, config, facts);
     let problems = check::problems(&plan);
     if !problems.is_empty() {
         return Err(problems);
@@ -75,7 +76,7 @@ pub(super) fn objects(
     Ok(Role::ALL.into_iter().flat_map(one).collect())
 }
 
-impl<'a> Plan<'a> {
+impl<'a> ObjectPlan<'a> {
     fn new(devfile: &'a Devfile, config: &'a ClusterConfig, facts: &'a Facts<'a>) -> Self {
         let workspace = facts.workspace.as_str();
         let before: Vec<&str> = devfile.events.pre_start.iter().filter_map(|id| applied(devfile, id)).collect();
@@ -96,7 +97,7 @@ impl<'a> Plan<'a> {
             devfile,
             config,
             facts,
-            names: Names::new(workspace),
+            names: ObjectNames::new(workspace),
             init,
             containers: devfile.components.iter().filter(|one| !before.contains(&one.name.as_str())).collect(),
             labels,

@@ -63,12 +63,12 @@ pub fn unfit_for_kubernetes(name: &WorkspaceName) -> Option<String> {
 
 /// The names of one workspace's objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Names {
+pub(super) struct ObjectNames {
     /// Deployment, Service, service account, network policy, quota.
     pub(super) workspace: String,
 }
 
-impl Names {
+impl ObjectNames {
     pub(super) fn new(workspace: &str) -> Self {
         Self { workspace: workspace.to_owned() }
     }
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn longest_name_still_makes_label_values() {
-        let names = Names::new(&"a".repeat(KUBERNETES_NAME_BYTES_MAX));
+        let names = ObjectNames::new(&"a".repeat(KUBERNETES_NAME_BYTES_MAX));
         assert_eq!(names.core_inventory().len(), 63);
         assert!(names.secrets_inventory().len() <= 63);
     }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::names::Names;
+use super::names::ObjectNames;
 
 /// Role of an object. The order is that in which objects are stored, sent and applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -53,7 +53,7 @@ pub enum Owner {
 
 /// One Kubernetes object of a workspace.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Object {
+pub struct FrozenObject {
     /// Its role.
     pub role: Role,
     /// The object, as it is applied except for the parts that are filled in when sending.
@@ -140,7 +140,7 @@ impl Role {
     }
 
     /// Recognises an object by its kind and name. `None` for objects that no workspace has.
-    pub(super) fn of(kind: &str, name: &str, names: &Names) -> Option<Self> {
+    pub(super) fn of(kind: &str, name: &str, names: &ObjectNames) -> Option<Self> {
         let fits = |role: &Self| {
             role.kind() == kind
                 && match role {
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn object_is_recognised_by_kind_and_name() {
-        let names = Names::new("a");
+        let names = ObjectNames::new("a");
         let of = |kind, name| Role::of(kind, name, &names);
         assert_eq!(of("ConfigMap", "a-workspace-inventory"), Some(Role::CoreInventory));
         assert_eq!(of("ConfigMap", "a-scripts"), Some(Role::Scripts));

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::generate::Plan;
+use super::generate::ObjectPlan;
 use super::names::{AGENT_TOKEN_FILE, FILES_DIR, SCRIPTS_DIR, TOOLS_DIR};
 use crate::devfile::{Component, EDITOR_PORT, Exposure};
 use crate::shell;
@@ -24,7 +24,7 @@ const EDITOR: &str = include_str!("scripts/editor.sh");
 const KEEP_ALIVE: &str = include_str!("scripts/keep-alive.sh");
 
 /// Returns the files, by name.
-pub(super) fn files(plan: &Plan<'_>) -> BTreeMap<String, String> {
+pub(super) fn files(plan: &ObjectPlan<'_>) -> BTreeMap<String, String> {
     let mut files: BTreeMap<String, String> = [
         ("common.sh", COMMON.to_owned()),
         ("services.sh", SERVICES.to_owned()),
@@ -53,7 +53,7 @@ pub(super) fn first_process(component: &Component) -> Vec<String> {
 
 /// Returns the command that Kubernetes runs once a container has started, if there is one. It ends at once and with
 /// success: while it runs, the container does not count as running, and one whose hook fails is killed.
-pub(super) fn hook(plan: &Plan<'_>, component: &Component) -> Option<Vec<String>> {
+pub(super) fn hook(plan: &ObjectPlan<'_>, component: &Component) -> Option<Vec<String>> {
     start(plan, component)?;
     let file = shell::word(&format!("{SCRIPTS_DIR}/{}", start_file(component)));
     let line = format!("/bin/sh {file} </dev/null >/dev/null 2>&1 & exit 0");
@@ -69,7 +69,7 @@ fn command_file(id: &str) -> String {
 }
 
 /// Returns the script that runs once a container has started; `None` for nothing.
-fn start(plan: &Plan<'_>, component: &Component) -> Option<String> {
+fn start(plan: &ObjectPlan<'_>, component: &Component) -> Option<String> {
     let commands = plan.post_start_of(component);
     let has_services = component.is_main && !component.override_command;
     if commands.is_empty() && !has_services {
@@ -88,7 +88,7 @@ fn start(plan: &Plan<'_>, component: &Component) -> Option<String> {
     Some(text)
 }
 
-fn agent(plan: &Plan<'_>) -> String {
+fn agent(plan: &ObjectPlan<'_>) -> String {
     let mut text = format!(
         "export NO_COLOR=1\nexec {TOOLS_DIR}/bin/workspace-agent run --gateway {} --token-file {FILES_DIR}/{AGENT_TOKEN_FILE} \\\n  \
          --default-port {EDITOR_PORT}",
@@ -102,7 +102,7 @@ fn agent(plan: &Plan<'_>) -> String {
 }
 
 /// Returns the editor's port and the endpoints', except those for their own pod only and those that TCP does not carry.
-fn reachable_ports(plan: &Plan<'_>) -> BTreeSet<u16> {
+fn reachable_ports(plan: &ObjectPlan<'_>) -> BTreeSet<u16> {
     let endpoints = plan.containers.iter().flat_map(|component| &component.endpoints);
     let is_reachable = |exposure| matches!(exposure, Exposure::Public | Exposure::Internal);
     let reachable = endpoints.filter(|endpoint| is_reachable(endpoint.exposure) && endpoint.protocol != "udp");

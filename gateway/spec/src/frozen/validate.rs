@@ -16,9 +16,9 @@ use serde_json::Value;
 use self::schema::{Head, Metadata};
 use super::FrozenProblem;
 use super::names::{
-    CLUSTER_LABEL, INVENTORY_ID_LABEL, Names, OWNING_INVENTORY_ANNOTATION, WORKSPACE_LABEL, unfit_for_kubernetes,
+    CLUSTER_LABEL, INVENTORY_ID_LABEL, OWNING_INVENTORY_ANNOTATION, ObjectNames, WORKSPACE_LABEL, unfit_for_kubernetes,
 };
-use super::role::{Inventory, Object, Owner, Role};
+use super::role::{FrozenObject, Inventory, Owner, Role};
 use crate::syntax::{is_annotation_key, is_dns_label, is_dns_subdomain, is_label_value};
 use gateway_types::{ClusterName, WorkspaceName};
 
@@ -31,16 +31,16 @@ const PROBLEMS_MAX: usize = 50;
 /// Values on which all objects of one config agree: those of its first one.
 #[derive(Debug)]
 pub(super) struct Common {
-    pub(super) names: Names,
+    pub(super) names: ObjectNames,
     pub(super) namespace: String,
     cluster: String,
 }
 
 /// The problems so far.
 #[derive(Debug, Default)]
-pub(super) struct Findings(Vec<FrozenProblem>);
+pub(super) struct FrozenFindings(Vec<FrozenProblem>);
 
-impl Findings {
+impl FrozenFindings {
     /// Notes a problem of an object, or of the whole for an empty place.
     pub(super) fn tell(&mut self, place: &str, message: impl Into<String>) {
         if self.0.len() < PROBLEMS_MAX {
@@ -60,8 +60,8 @@ impl Findings {
 ///
 /// # Errors
 /// All problems, up to a number that people read.
-pub(super) fn objects(values: Vec<Value>) -> Result<Vec<Object>, Vec<FrozenProblem>> {
-    let mut findings = Findings::default();
+pub(super) fn objects(values: Vec<Value>) -> Result<Vec<FrozenObject>, Vec<FrozenProblem>> {
+    let mut findings = FrozenFindings::default();
     if values.is_empty() || values.len() > OBJECTS_MAX {
         findings.tell("", format!("has {} objects; a workspace has 1 to {OBJECTS_MAX}", values.len()));
         return Err(findings.0);
@@ -96,11 +96,11 @@ pub(super) fn objects(values: Vec<Value>) -> Result<Vec<Object>, Vec<FrozenProbl
     if !findings.0.is_empty() {
         return Err(findings.0);
     }
-    Ok(roles.into_iter().zip(values).map(|(role, value)| Object { role, value }).collect())
+    Ok(roles.into_iter().zip(values).map(|(role, value)| FrozenObject { role, value }).collect())
 }
 
 /// Reads the workspace that all objects belong to from the first one.
-fn common(first: &Head, findings: &mut Findings) -> Option<Common> {
+fn common(first: &Head, findings: &mut FrozenFindings) -> Option<Common> {
     let place = first.place();
     let label = |key: &str| first.metadata.labels.get(key).map(String::as_str).unwrap_or_default();
     let workspace = match label(WORKSPACE_LABEL).parse::<WorkspaceName>() {
@@ -117,10 +117,10 @@ fn common(first: &Head, findings: &mut Findings) -> Option<Common> {
     findings.require(&place, cluster.parse::<ClusterName>().is_ok(), format!("label {CLUSTER_LABEL} names no cluster"));
     let namespace = first.metadata.namespace.clone();
     findings.require(&place, is_dns_label(&namespace), "its namespace is no DNS label");
-    Some(Common { names: Names::new(workspace.as_str()), namespace, cluster: cluster.to_owned() })
+    Some(Common { names: ObjectNames::new(workspace.as_str()), namespace, cluster: cluster.to_owned() })
 }
 
-fn metadata(role: Role, head: &Head, common: &Common, findings: &mut Findings) {
+fn metadata(role: Role, head: &Head, common: &Common, findings: &mut FrozenFindings) {
     let place = head.place();
     let Metadata { name, namespace, labels, annotations } = &head.metadata;
     findings.require(&place, head.api_version == role.api_version(), format!("must be of {}", role.api_version()));
@@ -147,7 +147,7 @@ fn metadata(role: Role, head: &Head, common: &Common, findings: &mut Findings) {
     findings.require(&place, labels.get(INVENTORY_ID_LABEL) == id, wrong_id);
 }
 
-fn inventory(inventory: Inventory, names: &Names) -> String {
+fn inventory(inventory: Inventory, names: &ObjectNames) -> String {
     match inventory {
         Inventory::Core => names.core_inventory(),
         Inventory::Secrets => names.secrets_inventory(),
@@ -156,7 +156,7 @@ fn inventory(inventory: Inventory, names: &Names) -> String {
 
 /// Checks that roles stand in their order, all but volumes at most once, and that those without which nothing runs are
 /// there.
-fn order(roles: &[Role], heads: &[Head], findings: &mut Findings) {
+fn order(roles: &[Role], heads: &[Head], findings: &mut FrozenFindings) {
     findings.require("", roles.is_sorted(), "the objects are not in their order");
     for role in Role::ALL {
         let count = roles.iter().filter(|one| **one == role).count();

@@ -17,9 +17,9 @@ const NOT_TO_SET: [&str; 7] = ["BASHOPTS", "BASH_VERSINFO", "EUID", "OPTIND", "P
 
 /// The problems so far.
 #[derive(Debug, Default)]
-struct Findings(Vec<PipelineProblem>);
+struct PipelineFindings(Vec<PipelineProblem>);
 
-impl Findings {
+impl PipelineFindings {
     fn tell(&mut self, place: impl Into<String>, message: impl Into<String>) {
         if self.0.len() < PROBLEMS_MAX {
             self.0.push(PipelineProblem::new(place, message));
@@ -39,7 +39,7 @@ pub(super) fn problems(
     settings: &PipelineSettings,
     facts: &PipelineFacts<'_>,
 ) -> Vec<PipelineProblem> {
-    let mut findings = Findings::default();
+    let mut findings = PipelineFindings::default();
     input::settings(settings, &mut findings);
     input::facts(facts, settings, &mut findings);
     for component in &devfile.components {
@@ -56,7 +56,7 @@ pub(super) fn problems(
 }
 
 /// Checks the rules for each container.
-fn any_component(component: &Component, place: &str, findings: &mut Findings) {
+fn any_component(component: &Component, place: &str, findings: &mut PipelineFindings) {
     for mount in &component.volume_mounts {
         let message = format!(
             "mounts the volume {} at {}, and a CI job keeps files in one folder only: have the program use a folder below \
@@ -73,7 +73,7 @@ fn any_component(component: &Component, place: &str, findings: &mut Findings) {
 }
 
 /// Checks whether programs can be started with a variable.
-fn fits(name: &str, value_bytes: usize, place: &str, findings: &mut Findings) {
+fn fits(name: &str, value_bytes: usize, place: &str, findings: &mut PipelineFindings) {
     // With the sign between them, and the NUL behind.
     let bytes = name.len().saturating_add(value_bytes).saturating_add(2);
     let message = "is longer than 128 KiB with its name, and no program can be started with it";
@@ -81,7 +81,7 @@ fn fits(name: &str, value_bytes: usize, place: &str, findings: &mut Findings) {
 }
 
 /// Checks the container that the job's script runs in.
-fn main(component: &Component, place: &str, findings: &mut Findings) {
+fn main(component: &Component, place: &str, findings: &mut PipelineFindings) {
     if !component.override_command && component.command.is_empty() {
         let message = "keeps its image's entry point (overrideCommand: false), and a CI job replaces it with its script: say \
                        what to run in command and args, or leave overrideCommand out";
@@ -94,7 +94,7 @@ fn main(component: &Component, place: &str, findings: &mut Findings) {
 
 /// Checks a container that becomes a service: it starts with the job, is reached over the network, and cannot be
 /// entered.
-fn side(devfile: &Devfile, component: &Component, place: &str, findings: &mut Findings) {
+fn side(devfile: &Devfile, component: &Component, place: &str, findings: &mut PipelineFindings) {
     // A component that preStart applies is reported there.
     if component.override_command && !applied_before(devfile, component) {
         let message = "only waits (overrideCommand: true), and nothing can be run in a service of a CI job: move what it is for \
@@ -125,7 +125,7 @@ fn side(devfile: &Devfile, component: &Component, place: &str, findings: &mut Fi
     }
 }
 
-fn commands(devfile: &Devfile, findings: &mut Findings) {
+fn commands(devfile: &Devfile, findings: &mut PipelineFindings) {
     for id in &devfile.events.pre_start {
         let message = "runs before the start (preStart), and the services of a CI job start together with it, once: run it in \
                        the main component after the start (postStart)";

@@ -10,14 +10,14 @@ use crate::devfile::{Component, Devfile};
 const JOB: &str = "workspace";
 
 /// Variables that tell a runner on Kubernetes the requests and limits of a container.
-type Names = [&'static str; 4];
+type RunnerVariables = [&'static str; 4];
 
 /// Those of the job's container.
-const OF_JOB: Names =
+const OF_JOB: RunnerVariables =
     ["KUBERNETES_CPU_REQUEST", "KUBERNETES_CPU_LIMIT", "KUBERNETES_MEMORY_REQUEST", "KUBERNETES_MEMORY_LIMIT"];
 
 /// Those of a service, among its own variables, which therefore cannot have these names.
-pub(super) const OF_SERVICE: Names = [
+pub(super) const OF_SERVICE: RunnerVariables = [
     "KUBERNETES_SERVICE_CPU_REQUEST",
     "KUBERNETES_SERVICE_CPU_LIMIT",
     "KUBERNETES_SERVICE_MEMORY_REQUEST",
@@ -91,7 +91,7 @@ fn variables(main: Option<&Component>, settings: &PipelineSettings) -> Yaml {
 /// the machine.
 fn amounts(
     component: &Component,
-    [cpu_request, cpu_limit, memory_request, memory_limit]: Names,
+    [cpu_request, cpu_limit, memory_request, memory_limit]: RunnerVariables,
 ) -> Vec<(&'static str, Yaml)> {
     let said = [
         (cpu_request, &component.cpu_request),

@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use super::{App, hex};
+use super::{DemoApp, hex};
 
 /// The page needs no more than this: no inline script or style, nothing from elsewhere.
 const POLICY: &str = "default-src 'self'; connect-src 'self' ws: wss:; base-uri 'none'; form-action 'none'";
@@ -19,22 +19,22 @@ const TAG_BYTES: usize = 12;
 
 const ICON: &str = r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" rx="8" fill="#23655a"/><path d="M7 23v-6a9 9 0 0 1 18 0v6" fill="none" stroke="#fff" stroke-width="3" stroke-linecap="round"/><path d="M13 23v-5a3 3 0 0 1 6 0v5" fill="none" stroke="#9fd8c9" stroke-width="3" stroke-linecap="round"/></svg>"##;
 
-const PARTS: [Part; 4] = [
-    Part { path: "/", media_type: "text/html; charset=utf-8", text: include_str!("../assets/index.html") },
-    Part { path: "/app.css", media_type: "text/css; charset=utf-8", text: include_str!("../assets/app.css") },
-    Part { path: "/app.js", media_type: "text/javascript; charset=utf-8", text: include_str!("../assets/app.js") },
-    Part { path: "/favicon.svg", media_type: "image/svg+xml", text: ICON },
+const PARTS: [AssetPart; 4] = [
+    AssetPart { path: "/", media_type: "text/html; charset=utf-8", text: include_str!("../assets/index.html") },
+    AssetPart { path: "/app.css", media_type: "text/css; charset=utf-8", text: include_str!("../assets/app.css") },
+    AssetPart { path: "/app.js", media_type: "text/javascript; charset=utf-8", text: include_str!("../assets/app.js") },
+    AssetPart { path: "/favicon.svg", media_type: "image/svg+xml", text: ICON },
 ];
 
 #[derive(Clone, Copy)]
-struct Part {
+struct AssetPart {
     path: &'static str,
     media_type: &'static str,
     text: &'static str,
 }
 
 /// Routes to the page and its parts.
-pub(super) fn routes() -> Router<App> {
+pub(super) fn routes() -> Router<DemoApp> {
     PARTS.into_iter().fold(Router::new(), |router, part| {
         let tag = entity_tag(part.text);
         let handler = move |headers: HeaderMap| {
@@ -51,7 +51,7 @@ fn entity_tag(text: &str) -> String {
     format!("\"{}\"", hex(&short))
 }
 
-fn respond(part: Part, tag: &str, headers: &HeaderMap) -> Response {
+fn respond(part: AssetPart, tag: &str, headers: &HeaderMap) -> Response {
     // `no-cache` stores but always asks, so a new version of the program shows at once (RFC 9111, section 5.2.2.4).
     let fresh = [(ETAG, tag), (CACHE_CONTROL, "no-cache")];
     if holds(headers, tag) {

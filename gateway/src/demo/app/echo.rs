@@ -7,8 +7,8 @@ use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgr
 use axum::response::Response;
 use tokio::time::timeout;
 
-use super::App;
-use super::open::{Held, Kind};
+use super::DemoApp;
+use super::open::{OpenCount, OpenKind};
 
 /// The largest message that is echoed; a larger one closes the socket with code 1009 (RFC 6455, section 7.4.1).
 const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
@@ -21,7 +21,7 @@ const READ_BYTES_MAX: usize = 2 * MESSAGE_BYTES_MAX;
 pub(super) const CLOSE_WAIT: Duration = Duration::from_secs(1);
 
 /// Accepts a WebSocket, over an HTTP/1.1 upgrade or an extended CONNECT (RFC 8441).
-pub(super) async fn upgrade(State(app): State<App>, upgrade: WebSocketUpgrade) -> Response {
+pub(super) async fn upgrade(State(app): State<DemoApp>, upgrade: WebSocketUpgrade) -> Response {
     // Taken here, not in the callback: a stop between the answer and the callback must still wait for it.
     let task = app.tasks.token();
     upgrade.max_message_size(READ_BYTES_MAX).max_frame_size(READ_BYTES_MAX).on_upgrade(async move |socket| {
@@ -40,8 +40,8 @@ enum Ending {
     Stop,
 }
 
-async fn converse(mut socket: WebSocket, app: &App) {
-    let _held = Held::new(app, Kind::WebSocket);
+async fn converse(mut socket: WebSocket, app: &DemoApp) {
+    let _held = OpenCount::new(app, OpenKind::WebSocket);
     let ending = app.stop.run_until_cancelled(echo(&mut socket)).await;
     let frame = match ending.unwrap_or(Ending::Stop) {
         Ending::Peer => return,
@@ -93,7 +93,7 @@ mod tests {
     use tokio::net::TcpStream;
     use tokio::task::{JoinSet, yield_now};
 
-    use super::super::tests::{Running, patiently, read_past, read_to_end};
+    use super::super::tests::{RunningApp, patiently, read_past, read_to_end};
     use super::*;
 
     const HANDSHAKE: &[u8] = b"GET /ws HTTP/1.1\r\nhost: app\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\
@@ -106,7 +106,7 @@ mod tests {
 
     #[tokio::test]
     async fn text_and_binary_come_back_as_they_went() {
-        let app = Running::start().await;
+        let app = RunningApp::start().await;
         let mut socket = connect(&app).await;
         let binary: Vec<u8> = (0..=255).cycle().take(70_000).collect();
         for (kind, payload) in [(TEXT, "grüße".as_bytes()), (BINARY, &binary), (TEXT, b"")] {
@@ -117,7 +117,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_ping_is_answered_with_its_payload() {
-        let app = Running::start().await;
+        let app = RunningApp::start().await;
         let mut socket = connect(&app).await;
         write_frame(&mut socket, PING, b"are you there").await;
         assert_eq!(read_frame(&mut socket).await, (PONG, b"are you there".to_vec()));
@@ -125,7 +125,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_largest_message_is_echoed_and_one_byte_more_closes_with_1009() {
-        let app = Running::start().await;
+        let app = RunningApp::start().await;
         let mut socket = connect(&app).await;
         let mut payload = vec![7; MESSAGE_BYTES_MAX];
         write_frame(&mut socket, BINARY, &payload).await;
@@ -138,7 +138,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_stop_closes_open_sockets_as_going_away() {
-        let app = Running::with_close_wait(Duration::from_secs(60)).await;
+        let app = RunningApp::with_close_wait(Duration::from_secs(60)).await;
         let mut socket = connect(&app).await;
         write_frame(&mut socket, TEXT, b"still here").await;
         read_frame(&mut socket).await;
@@ -152,7 +152,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_peer_that_ignores_the_close_does_not_hold_the_stop() {
-        let app = Running::start().await;
+        let app = RunningApp::start().await;
         let socket = connect(&app).await;
         app.stop();
         app.stopped().await;
@@ -161,7 +161,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_extended_connect_opens_an_echo_over_http_2() {
-        let app = Running::start().await;
+        let app = RunningApp::start().await;
         let socket = TokioIo::new(app.send(b"").await);
         let shaken = http2::handshake::<_, _, Body>(TokioExecutor::new(), socket).await;
         let (mut requests, mut connection) = shaken.unwrap();
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(read_frame(&mut socket).await, (TEXT, b"over a stream".to_vec()));
     }
 
-    async fn connect(app: &Running) -> TcpStream {
+    async fn connect(app: &RunningApp) -> TcpStream {
         let mut socket = app.send(HANDSHAKE).await;
         let head = read_past(&mut socket, b"\r\n\r\n").await;
         assert!(head.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&head));

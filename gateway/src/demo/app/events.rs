@@ -14,8 +14,8 @@ use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep_until;
 
-use super::open::{Held, Kind};
-use super::{App, unix_ms};
+use super::open::{OpenCount, OpenKind};
+use super::{DemoApp, unix_ms};
 
 /// Most ticks that are replayed to a returning client.
 const REPLAY_TICKS_MAX: u64 = 120;
@@ -41,14 +41,14 @@ struct Tick {
 
 /// Streams ticks until the client leaves or the app stops.
 pub(super) async fn stream(
-    State(app): State<App>,
+    State(app): State<DemoApp>,
     Query(resume): Query<Resume>,
     headers: HeaderMap,
 ) -> impl IntoResponse {
     let last = last_event_id(&headers).or(resume.last_event_id);
     let latest = app.uptime().as_secs();
     let first = first_tick(latest, last);
-    let held = Held::new(&app, Kind::Events);
+    let held = OpenCount::new(&app, OpenKind::Events);
     let stop = app.stop.clone();
     let ticks = stream::unfold((first, held), move |(seq, held)| {
         let app = app.clone();
@@ -87,7 +87,7 @@ fn event(tick: &Tick) -> Event {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{Running, read_past, read_to_end};
+    use super::super::tests::{RunningApp, read_past, read_to_end};
     use super::*;
 
     #[test]
@@ -106,7 +106,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_first_tick_comes_at_once_and_the_next_has_the_next_number() {
-        let app = Running::start().await;
+        let app = RunningApp::start().await;
         let mut socket = app.send(b"GET /events HTTP/1.1\r\nhost: app\r\n\r\n").await;
         let mut told = text(read_past(&mut socket, b"\n\n").await);
         assert!(told.contains("content-type: text/event-stream"), "{told}");
@@ -126,7 +126,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_stop_ends_the_stream_in_good_order() {
-        let app = Running::start().await;
+        let app = RunningApp::start().await;
         let mut socket = app.send(b"GET /events HTTP/1.1\r\nhost: app\r\n\r\n").await;
         read_past(&mut socket, b"\n\n").await;
         app.stop();

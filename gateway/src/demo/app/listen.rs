@@ -123,11 +123,11 @@ where
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{Running, read_past, read_to_end};
+    use super::super::tests::{RunningApp, read_past, read_to_end};
 
     #[tokio::test]
     async fn a_request_that_outlasts_the_grace_is_cut() {
-        let app = Running::start().await;
+        let app = RunningApp::start().await;
         // The upload promises a byte that never comes, so only the cut can end it.
         let mut socket =
             app.send(b"POST /upload HTTP/1.1\r\nhost: app\r\nexpect: 100-continue\r\ncontent-length: 1\r\n\r\n").await;
@@ -140,7 +140,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_that_never_speaks_does_not_hold_the_stop() {
-        let app = Running::start().await;
+        let app = RunningApp::start().await;
         let mut silent = app.send(b"").await;
         let mut known = app.send(b"GET /health HTTP/1.1\r\nhost: app\r\n\r\n").await;
         read_past(&mut known, b"\"status\":\"ok\"").await;

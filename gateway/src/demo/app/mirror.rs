@@ -20,7 +20,7 @@ type Field = (String, String);
 /// A request as it arrived. Field names are in lower case, and fields of one name stand together, at the place of the
 /// first; apart from that the order is that of the wire.
 #[derive(Serialize)]
-struct Seen {
+struct MirroredRequest {
     method: String,
     /// The request target as it was sent; nothing is decoded, joined or sorted.
     target: String,
@@ -57,9 +57,9 @@ async fn drain(mut body: Body) -> Result<(u64, HeaderMap), axum::Error> {
     Ok((bytes, trailers))
 }
 
-fn describe(parts: &Parts, body_bytes: u64, trailers: &HeaderMap) -> Seen {
+fn describe(parts: &Parts, body_bytes: u64, trailers: &HeaderMap) -> MirroredRequest {
     let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
-    Seen {
+    MirroredRequest {
         method: parts.method.to_string(),
         target: target(parts),
         version: format!("{:?}", parts.version),
@@ -95,7 +95,7 @@ fn readable(value: &HeaderValue) -> String {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::tests::{Running, answer, json_of, read_past};
+    use super::super::tests::{RunningApp, answer, json_of, read_past};
     use super::*;
 
     #[tokio::test]
@@ -151,7 +151,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_from_the_wire_shows_version_peer_body_and_trailers() {
-        let app = Running::start().await;
+        let app = RunningApp::start().await;
         let mut socket = app
             .send(
                 b"POST /request?a=b HTTP/1.1\r\nHost: Example.Test:81\r\nconnection: close\r\ntrailer: x-sum\r\n\

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 
-use super::App;
+use super::DemoApp;
 
 /// Kind of work that a handler keeps open for longer than a moment.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
+pub(super) enum OpenKind {
     /// A WebSocket of `/ws`.
     WebSocket,
     /// A stream of `/events`.
@@ -32,32 +32,32 @@ pub(super) struct OpenCounts {
 }
 
 impl OpenCounts {
-    fn counter(&self, kind: Kind) -> &AtomicU64 {
+    fn counter(&self, kind: OpenKind) -> &AtomicU64 {
         match kind {
-            Kind::WebSocket => &self.websockets,
-            Kind::Events => &self.events,
-            Kind::Upload => &self.uploads,
-            Kind::Download => &self.downloads,
-            Kind::Slow => &self.slow,
+            OpenKind::WebSocket => &self.websockets,
+            OpenKind::Events => &self.events,
+            OpenKind::Upload => &self.uploads,
+            OpenKind::Download => &self.downloads,
+            OpenKind::Slow => &self.slow,
         }
     }
 }
 
 /// Counts as open until it is dropped, which also happens when hyper drops the work of a client that went away.
-pub(super) struct Held {
-    app: App,
-    kind: Kind,
+pub(super) struct OpenCount {
+    app: DemoApp,
+    kind: OpenKind,
 }
 
-impl Held {
+impl OpenCount {
     /// Counts one more of `kind`.
-    pub(super) fn new(app: &App, kind: Kind) -> Self {
+    pub(super) fn new(app: &DemoApp, kind: OpenKind) -> Self {
         app.open.counter(kind).fetch_add(1, Ordering::Relaxed);
         Self { app: app.clone(), kind }
     }
 }
 
-impl Drop for Held {
+impl Drop for OpenCount {
     fn drop(&mut self) {
         self.app.open.counter(self.kind).fetch_sub(1, Ordering::Relaxed);
     }
@@ -72,8 +72,8 @@ mod tests {
 
     #[test]
     fn a_held_kind_counts_until_it_is_dropped() {
-        let app = App::new(CancellationToken::new());
-        let held = Held::new(&app, Kind::Slow);
+        let app = DemoApp::new(CancellationToken::new());
+        let held = OpenCount::new(&app, OpenKind::Slow);
         let expected = json!({"websockets": 0, "events": 0, "uploads": 0, "downloads": 0, "slow": 1});
         assert_eq!(serde_json::to_value(&app.open).unwrap(), expected);
         drop(held);

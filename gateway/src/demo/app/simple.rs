@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::open::{Held, Kind, OpenCounts};
-use super::{App, problem};
+use super::open::{OpenCount, OpenCounts, OpenKind};
+use super::{DemoApp, problem};
 
 /// The longest answer of `/slow`.
 const SLOW_MAX: Duration = Duration::from_secs(600);
@@ -35,14 +35,14 @@ pub(super) struct Wait {
 }
 
 /// Answers after a while, or early with 503 when the app stops. The wait ends with the client's connection.
-pub(super) async fn slow(State(app): State<App>, Query(wait): Query<Wait>) -> Response {
+pub(super) async fn slow(State(app): State<DemoApp>, Query(wait): Query<Wait>) -> Response {
     let wait = match Duration::try_from_secs_f64(wait.seconds) {
         Ok(wait) if wait <= SLOW_MAX => wait,
         Ok(_) | Err(_) => {
             return problem(StatusCode::BAD_REQUEST, "seconds is a number from 0 to 600");
         }
     };
-    let _held = Held::new(&app, Kind::Slow);
+    let _held = OpenCount::new(&app, OpenKind::Slow);
     match app.stop.run_until_cancelled(sleep(wait)).await {
         Some(()) => Json(json!({ "seconds": wait.as_secs_f64() })).into_response(),
         None => problem(StatusCode::SERVICE_UNAVAILABLE, "the sample app stops"),
@@ -58,7 +58,7 @@ struct Health<'a> {
 }
 
 /// Answers that the app is well, for how long, and what is open.
-pub(super) async fn health(State(app): State<App>) -> Response {
+pub(super) async fn health(State(app): State<DemoApp>) -> Response {
     let health = Health { status: "ok", uptime_seconds: app.uptime().as_secs(), open: &app.open };
     Json(health).into_response()
 }
@@ -70,7 +70,7 @@ mod tests {
     use http_body_util::BodyExt;
     use tokio::time::Instant;
 
-    use super::super::tests::{Running, answer, json_of, read_past};
+    use super::super::tests::{RunningApp, answer, json_of, read_past};
     use super::*;
 
     #[tokio::test]
@@ -112,7 +112,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_stop_answers_a_slow_request_early() {
-        let app = Running::start().await;
+        let app = RunningApp::start().await;
         let mut slow = app.send(b"GET /slow?seconds=600 HTTP/1.1\r\nhost: app\r\n\r\n").await;
         wait_for_open(&app, "\"slow\":1").await;
         app.stop();
@@ -122,7 +122,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_that_leaves_ends_its_slow_request() {
-        let app = Running::start().await;
+        let app = RunningApp::start().await;
         let slow = app.send(b"GET /slow?seconds=600 HTTP/1.1\r\nhost: app\r\n\r\n").await;
         wait_for_open(&app, "\"slow\":1").await;
         drop(slow);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     /// Asks until `count` is true; each question is a round trip, so this does not spin.
-    async fn wait_for_open(app: &Running, count: &str) {
+    async fn wait_for_open(app: &RunningApp, count: &str) {
         for _ in 0..10_000 {
             let mut socket = app.send(b"GET /health HTTP/1.1\r\nhost: app\r\n\r\n").await;
             let answer = read_past(&mut socket, b"}}").await;

@@ -17,8 +17,8 @@ use http_body::{Frame, SizeHint};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::open::{Held, Kind};
-use super::{App, hex, problem};
+use super::open::{OpenCount, OpenKind};
+use super::{DemoApp, hex, problem};
 
 /// Bytes that `/download` hands over at a time: large enough to be cheap, small enough to be nothing.
 const CHUNK_BYTES: u64 = 64 * 1024;
@@ -27,15 +27,15 @@ const CHUNK_BYTES: u64 = 64 * 1024;
 const DOWNLOAD_BYTES: u64 = 1024 * 1024;
 
 #[derive(Serialize)]
-struct Received {
+struct UploadReceipt {
     bytes: u64,
     sha256: String,
     seconds: f64,
 }
 
 /// Reads the body to its end and answers with its length, SHA-256 and the time that it took.
-pub(super) async fn upload(State(app): State<App>, body: Body) -> Response {
-    let _held = Held::new(&app, Kind::Upload);
+pub(super) async fn upload(State(app): State<DemoApp>, body: Body) -> Response {
+    let _held = OpenCount::new(&app, OpenKind::Upload);
     let began = Instant::now();
     let mut bytes = 0_u64;
     let mut hash = digest::Context::new(&digest::SHA256);
@@ -47,25 +47,25 @@ pub(super) async fn upload(State(app): State<App>, body: Body) -> Response {
         bytes = bytes.saturating_add(u64::try_from(part.len()).unwrap_or(u64::MAX));
         hash.update(&part);
     }
-    let received = Received { bytes, sha256: hex(hash.finish().as_ref()), seconds: began.elapsed().as_secs_f64() };
+    let received = UploadReceipt { bytes, sha256: hex(hash.finish().as_ref()), seconds: began.elapsed().as_secs_f64() };
     Json(received).into_response()
 }
 
 /// Query of `/download`.
 #[derive(Deserialize)]
-pub(super) struct Wanted {
+pub(super) struct DownloadQuery {
     bytes: Option<u64>,
 }
 
 /// Sends as many bytes as wanted, always the same ones.
-pub(super) async fn download(State(app): State<App>, Query(wanted): Query<Wanted>) -> Response {
+pub(super) async fn download(State(app): State<DemoApp>, Query(wanted): Query<DownloadQuery>) -> Response {
     let bytes = wanted.bytes.unwrap_or(DOWNLOAD_BYTES);
     let headers = [
         (CONTENT_LENGTH, HeaderValue::from(bytes)),
         (CONTENT_TYPE, HeaderValue::from_static("application/octet-stream")),
         (CACHE_CONTROL, HeaderValue::from_static("no-store")),
     ];
-    let body = Body::new(Pattern { sent: 0, bytes, _held: Held::new(&app, Kind::Download) });
+    let body = Body::new(Pattern { sent: 0, bytes, _held: OpenCount::new(&app, OpenKind::Download) });
     (headers, body).into_response()
 }
 
@@ -74,7 +74,7 @@ struct Pattern {
     /// Always a multiple of [`CHUNK_BYTES`] until the last chunk.
     sent: u64,
     bytes: u64,
-    _held: Held,
+    _held: OpenCount,
 }
 
 impl http_body::Body for Pattern {
@@ -127,7 +127,7 @@ mod tests {
     use futures_util::stream;
     use http_body_util::BodyExt;
 
-    use super::super::tests::{Running, answer, json_of, read_past};
+    use super::super::tests::{RunningApp, answer, json_of, read_past};
     use super::*;
 
     #[tokio::test]
@@ -196,7 +196,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_download_on_the_wire_has_a_length_and_no_chunks() {
-        let app = Running::start().await;
+        let app = RunningApp::start().await;
         let mut socket = app.send(b"GET /download?bytes=5 HTTP/1.1\r\nhost: app\r\n\r\n").await;
         let head = read_past(&mut socket, b"\r\n\r\n").await;
         let head = String::from_utf8_lossy(&head).into_owned();

@@ -8,7 +8,7 @@ use gateway_types::UnixSeconds;
 
 /// A job's row, and whether it begins now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Begun {
+pub struct JobStart {
     /// The row.
     pub preparation: Preparation,
     /// It is new, or begins anew.
@@ -28,7 +28,7 @@ impl Store {
         &self,
         new: &NewPreparation<'_>,
         now: UnixSeconds,
-    ) -> Result<Option<Begun>, StoreError> {
+    ) -> Result<Option<JobStart>, StoreError> {
         let mut transaction = self.write(About::Environment(new.environment.0)).await?;
         // A sweep first records that the project is gone and then stops this environment, so either the sweep sees this
         // preparation, or this check sees the record.
@@ -41,7 +41,7 @@ impl Store {
             let is_of_the_moment =
                 known.failure.as_ref().is_some_and(|(code, _)| new.again_after.contains(&code.as_str()));
             if known.status != PreparationStatus::Failed || !is_of_the_moment {
-                return Ok(Some(Begun { preparation: known, is_new: false }));
+                return Ok(Some(JobStart { preparation: known, is_new: false }));
             }
             // Its turn is behind those requested meanwhile.
             let forget = sql("DELETE FROM environment_jobs WHERE id = $1").bind(known.id.0);
@@ -59,7 +59,7 @@ impl Store {
         .execute(&mut transaction)
         .await?;
         transaction.commit().await?;
-        Ok(Some(Begun { preparation, is_new: true }))
+        Ok(Some(JobStart { preparation, is_new: true }))
     }
 
     /// Deletes records that ended before a time: preparations, environments of which nothing is left, and gone

@@ -43,7 +43,7 @@ fn wanted(environment: EnvironmentId, job: Option<u64>) -> NewPreparation<'stati
     }
 }
 
-async fn begin(store: &Store, new: &NewPreparation<'_>, now: i64) -> Begun {
+async fn begin(store: &Store, new: &NewPreparation<'_>, now: i64) -> JobStart {
     store.begin_preparation(new, at(now)).await.unwrap().expect("the project is there")
 }
 

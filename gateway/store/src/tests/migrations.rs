@@ -2,13 +2,13 @@
 
 use super::super::database::{Pool, sql, sql_of};
 use super::super::each::Fresh;
-use super::super::migrate::{STEPS, Step, migrate_to};
+use super::super::migrate::{STEPS, SchemaVersion, migrate_to};
 use super::*;
 
 /// Brings a database to what a later program would make of it.
 async fn migrate_further(store: &Store, sql: &'static str) -> Result<(), StoreError> {
     let mut later = STEPS.clone();
-    later.push(Step::new(newest() + 1, "later", sql, sql));
+    later.push(SchemaVersion::new(newest() + 1, "later", sql, sql));
     migrate_to(&later, &store.writer).await
 }
 
@@ -59,7 +59,7 @@ async fn migration_that_was_edited_after_release_is_refused() {
     each(async |store| {
         let mut edited = STEPS.clone();
         let text = "CREATE TABLE other (id INTEGER)";
-        edited[0] = Step::new(1, "workspaces and tokens", text, text);
+        edited[0] = SchemaVersion::new(1, "workspaces and tokens", text, text);
         let refused = migrate_to(&edited, &store.writer).await;
         assert!(matches!(refused, Err(StoreError::Migrate(_))), "{refused:?}");
     })

@@ -41,7 +41,7 @@ async fn name_sticks_to_the_subject_and_is_nobody_elses() {
 #[tokio::test]
 async fn groups_are_those_of_the_last_sign_in() {
     each(async |store| {
-        assert_eq!(store.standing(&user("ann")).await.unwrap(), Standing::default());
+        assert_eq!(store.standing(&user("ann")).await.unwrap(), UserStatus::default());
         store.come("u-1", "ann", 1).await;
         let standing = store.standing(&user("ann")).await.unwrap();
         assert_eq!((&*standing.groups, standing.signed_in_at), (&*groups(&["devs"]), Some(at(1))));

@@ -14,7 +14,7 @@ struct Stage {
     folder: tempfile::TempDir,
     store: Store,
     configs: Arc<ClusterConfigs>,
-    seen: Seen,
+    seen: ConfigScan,
     /// File systems may not tell two writes within one tick apart.
     writes: u64,
 }
@@ -24,7 +24,7 @@ impl Stage {
         let folder = tempfile::tempdir().unwrap();
         let configs = ClusterConfigs::new(Some(folder.path().to_owned()));
         let store = Store::open("sqlite::memory:").await.unwrap();
-        Self { folder, store, configs, seen: Seen::default(), writes: 0 }
+        Self { folder, store, configs, seen: ConfigScan::default(), writes: 0 }
     }
 
     fn path(&self, cluster: &str) -> PathBuf {

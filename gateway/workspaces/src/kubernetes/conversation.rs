@@ -13,11 +13,11 @@ use tracing::{error, info, warn};
 use tunnel_proto::reason::Reason;
 use tunnel_proto::reconcile::{Begin, FromCluster, NamespaceMode, Terms, ToCluster};
 
-use super::intent::{Parts, Unsendable, cycle, farewell, intent, standing};
-use super::plan::{OutOfTurn, Plan, Step, Why};
-use super::wire::{Turn, Wire, WireError};
-use super::{Driver, is_of_one_row};
-use crate::changes::{Change, Heard, Listener};
+use super::intent::{IntentParts, Unsendable, cycle, farewell, intent, standing};
+use super::plan::{ConversationPlan, ConversationStep, OutOfTurn, Why};
+use super::wire::{ReconcileWire, WireError, WireTurn};
+use super::{KubernetesDriver, is_of_one_row};
+use crate::changes::{ChangeNews, ChangeNotice, Listener};
 use crate::sending::Cycle;
 use gateway_agents::registry::LiveSession;
 use gateway_store::{Cluster, ConfigVersion, Managed, StoreError, Variable, WorkspaceId, wall_clock};
@@ -42,7 +42,7 @@ const CONFIGS_KEPT: usize = 16;
 
 /// Reason for the end of a conversation.
 #[derive(Debug, Error)]
-pub(super) enum End {
+pub(super) enum ConversationEnd {
     /// The gateway stops.
     #[error("the gateway stops")]
     Stopped,
@@ -60,7 +60,7 @@ pub(super) enum End {
     Late,
 }
 
-impl End {
+impl ConversationEnd {
     /// Returns the reason with which the session is closed.
     pub(super) fn reason(&self) -> Reason {
         match self {
@@ -76,7 +76,7 @@ impl End {
 #[derive(Debug)]
 pub(super) enum Unread {
     /// The conversation is over.
-    End(End),
+    End(ConversationEnd),
     /// One row is invalid. Others can be read.
     Row(StoreError),
 }
@@ -84,11 +84,11 @@ pub(super) enum Unread {
 /// A conversation under way.
 #[derive(Debug)]
 pub(super) struct Conversation<'a> {
-    pub(super) driver: &'a Driver,
+    pub(super) driver: &'a KubernetesDriver,
     pub(super) session: &'a LiveSession,
     pub(super) cluster: Cluster,
-    pub(super) plan: Plan,
-    wire: Wire,
+    pub(super) plan: ConversationPlan,
+    wire: ReconcileWire,
     changes: Listener,
     configs_changed: watch::Receiver<u64>,
     /// Newest known configuration.
@@ -105,11 +105,11 @@ impl<'a> Conversation<'a> {
     /// # Errors
     /// [`End`] if the session ends meanwhile.
     pub(super) async fn open(
-        driver: &'a Driver,
+        driver: &'a KubernetesDriver,
         session: &'a LiveSession,
         cluster: Cluster,
         stop: CancellationToken,
-    ) -> Result<Self, End> {
+    ) -> Result<Self, ConversationEnd> {
         // Subscribed before anything is read, so that no later change is missed.
         let (changes, mut configs_changed) = (driver.changes.listen(), driver.configs.changes());
         configs_changed.mark_unchanged();
@@ -118,8 +118,8 @@ impl<'a> Conversation<'a> {
             driver,
             session,
             cluster,
-            plan: Plan::new(now()),
-            wire: Wire::open(session),
+            plan: ConversationPlan::new(now()),
+            wire: ReconcileWire::open(session),
             changes,
             configs_changed,
             version,
@@ -133,11 +133,11 @@ impl<'a> Conversation<'a> {
     ///
     /// # Errors
     /// [`End`], always.
-    pub(super) async fn run(&mut self) -> Result<(), End> {
+    pub(super) async fn run(&mut self) -> Result<(), ConversationEnd> {
         loop {
             while self.wire.is_free() {
                 let step = self.plan.next(now());
-                if step == Step::Wait {
+                if step == ConversationStep::Wait {
                     break;
                 }
                 self.take(step).await?;
@@ -145,65 +145,65 @@ impl<'a> Conversation<'a> {
             let deadline = self.plan.deadline();
             tokio::select! {
                 turn = self.wire.turn() => match turn? {
-                    Turn::Written => {}
-                    Turn::Message(message) => self.hear(message).await?,
+                    WireTurn::Written => {}
+                    WireTurn::Message(message) => self.hear(message).await?,
                 },
                 heard = self.changes.next() => self.note(heard),
                 changed = self.configs_changed.changed() => match changed {
                     Ok(()) => self.look_at_config().await?,
-                    Err(_closed) => return Err(End::Stopped),
+                    Err(_closed) => return Err(ConversationEnd::Stopped),
                 },
                 () = until(deadline) => {}
-                () = self.session.tunnel.ended() => return Err(End::Session),
-                () = self.stop.cancelled() => return Err(End::Stopped),
+                () = self.session.tunnel.ended() => return Err(ConversationEnd::Session),
+                () = self.stop.cancelled() => return Err(ConversationEnd::Stopped),
             }
         }
     }
 
-    fn note(&mut self, heard: Heard) {
+    fn note(&mut self, heard: ChangeNews) {
         match heard {
-            Heard::Change(Change { workspace, cluster }) if cluster == Some(self.cluster.id) => {
+            ChangeNews::Change(ChangeNotice { workspace, cluster }) if cluster == Some(self.cluster.id) => {
                 self.plan.changed(workspace, now());
             }
-            Heard::Change(_) => {}
-            Heard::Missed => self.plan.missed(now()),
+            ChangeNews::Change(_) => {}
+            ChangeNews::Missed => self.plan.missed(now()),
         }
     }
 
-    async fn take(&mut self, step: Step) -> Result<(), End> {
+    async fn take(&mut self, step: ConversationStep) -> Result<(), ConversationEnd> {
         match step {
-            Step::Terms => {
+            ConversationStep::Terms => {
                 let cluster = self.cluster.name.to_string();
                 self.wire.say(&ToCluster::Terms(Terms { cluster, namespaces: self.namespaces.clone() }));
             }
-            Step::Noted(number) => self.wire.say(&ToCluster::Noted { number }),
-            Step::Tell(workspace, why) => self.tell(workspace, why).await?,
-            Step::Page(after) => {
+            ConversationStep::Noted(number) => self.wire.say(&ToCluster::Noted { number }),
+            ConversationStep::Tell(workspace, why) => self.tell(workspace, why).await?,
+            ConversationStep::Page(after) => {
                 let (store, cluster) = (&self.driver.store, self.cluster.id);
                 let page = self.ask(|| store.managed_ids(Some(cluster), after, PAGE)).await?;
                 self.plan.page(&page);
             }
-            Step::RoundEnd { round, workspaces } => {
+            ConversationStep::RoundEnd { round, workspaces } => {
                 info!(cluster = %self.cluster.name, round, workspaces, "full round is said");
                 self.wire.say(&ToCluster::RoundEnd { round, workspaces });
             }
-            Step::Look => {
+            ConversationStep::Look => {
                 // Other replicas change the configuration too.
                 self.look_at_config().await?;
                 let (store, cluster) = (&self.driver.store, self.cluster.id);
                 let unsettled = self.ask(|| store.unsettled(cluster, UNSETTLED_MAX)).await?;
                 self.plan.unsettled(&unsettled, now());
             }
-            Step::Late => return Err(End::Late),
-            Step::Wait => {}
+            ConversationStep::Late => return Err(ConversationEnd::Late),
+            ConversationStep::Wait => {}
         }
         Ok(())
     }
 
-    async fn hear(&mut self, message: FromCluster) -> Result<(), End> {
+    async fn hear(&mut self, message: FromCluster) -> Result<(), ConversationEnd> {
         // Messages of a displaced agent are dropped: the newer agent repeats the state.
         if self.session.tunnel.is_ended() {
-            return Err(End::Session);
+            return Err(ConversationEnd::Session);
         }
         match message {
             FromCluster::Begin(Begin { agent_version, kubernetes_version }) => {
@@ -225,7 +225,7 @@ impl<'a> Conversation<'a> {
     }
 
     /// Reads a workspace and sends its desired state.
-    async fn tell(&mut self, workspace: WorkspaceId, why: Why) -> Result<(), End> {
+    async fn tell(&mut self, workspace: WorkspaceId, why: Why) -> Result<(), ConversationEnd> {
         let store = &self.driver.store;
         let managed = match self.read(|| store.managed_by_id(workspace)).await {
             Ok(Some(managed)) if managed.cluster() == Some(self.cluster.id) => managed,
@@ -263,7 +263,11 @@ impl<'a> Conversation<'a> {
         Ok(())
     }
 
-    async fn intent_of(&mut self, managed: &Managed, why: Why) -> Result<Result<ToCluster, Unsendable>, End> {
+    async fn intent_of(
+        &mut self,
+        managed: &Managed,
+        why: Why,
+    ) -> Result<Result<ToCluster, Unsendable>, ConversationEnd> {
         let (store, id) = (&self.driver.store, managed.workspace.id);
         let stored = |error: &StoreError| Unsendable::Stored(error.to_string());
         let frozen = match self.read(|| store.frozen(id)).await {
@@ -296,12 +300,15 @@ impl<'a> Conversation<'a> {
             Ok(config) => config,
             Err(fault) => return Ok(Err(fault)),
         };
-        let parts = Parts { managed, frozen: &frozen, variables: &variables, config: &config };
+        let parts = IntentParts { managed, frozen: &frozen, variables: &variables, config: &config };
         Ok(intent(parts, why))
     }
 
     /// Reads the configuration that a workspace was made with.
-    async fn config_of(&mut self, version: ConfigVersion) -> Result<Result<Arc<ClusterConfig>, Unsendable>, End> {
+    async fn config_of(
+        &mut self,
+        version: ConfigVersion,
+    ) -> Result<Result<Arc<ClusterConfig>, Unsendable>, ConversationEnd> {
         if let Some(config) = self.configs.get(&version) {
             return Ok(Ok(config.clone()));
         }
@@ -324,7 +331,7 @@ impl<'a> Conversation<'a> {
     }
 
     /// Stores the reason for sending nothing about a workspace. The others are not held up.
-    async fn leave_out(&mut self, managed: &Managed, fault: &Unsendable) -> Result<(), End> {
+    async fn leave_out(&mut self, managed: &Managed, fault: &Unsendable) -> Result<(), ConversationEnd> {
         let (name, cluster) = (&managed.workspace.name, &self.cluster.name);
         if matches!(fault, Unsendable::Law(_)) {
             self.driver.metrics.config_held_back();
@@ -341,7 +348,7 @@ impl<'a> Conversation<'a> {
             let revision = managed.lifecycle.revision;
             if self.ask(|| store.swap_lifecycle(id, revision, &next)).await? {
                 warn!(%cluster, workspace = %name, %fault, "a workspace is left out");
-                self.driver.changes.say(Change { workspace: id, cluster: Some(self.cluster.id) });
+                self.driver.changes.say(ChangeNotice { workspace: id, cluster: Some(self.cluster.id) });
                 return Ok(());
             }
             match self.read(|| store.managed_by_id(id)).await {
@@ -353,7 +360,7 @@ impl<'a> Conversation<'a> {
     }
 
     /// Checks whether the cluster's configuration has changed.
-    async fn look_at_config(&mut self) -> Result<(), End> {
+    async fn look_at_config(&mut self) -> Result<(), ConversationEnd> {
         let (version, config) = newest(self.driver, self.session, &self.cluster, &self.stop).await?;
         if version == self.version {
             return Ok(());
@@ -378,7 +385,7 @@ impl<'a> Conversation<'a> {
     }
 
     /// Like [`Conversation::read`], for requests that are about no single row.
-    pub(super) async fn ask<T, F>(&self, ask: impl FnMut() -> F) -> Result<T, End>
+    pub(super) async fn ask<T, F>(&self, ask: impl FnMut() -> F) -> Result<T, ConversationEnd>
     where
         F: Future<Output = Result<T, StoreError>>,
     {
@@ -388,11 +395,11 @@ impl<'a> Conversation<'a> {
 
 /// Reads the newest configuration of a cluster.
 async fn newest(
-    driver: &Driver,
+    driver: &KubernetesDriver,
     session: &LiveSession,
     cluster: &Cluster,
     stop: &CancellationToken,
-) -> Result<(ConfigVersion, ClusterConfig), End> {
+) -> Result<(ConfigVersion, ClusterConfig), ConversationEnd> {
     patiently_all(session, stop, || driver.configs.newest(&driver.store, cluster)).await
 }
 
@@ -422,7 +429,7 @@ pub(super) async fn patiently_all<T, F>(
     session: &LiveSession,
     stop: &CancellationToken,
     mut ask: impl FnMut() -> F,
-) -> Result<T, End>
+) -> Result<T, ConversationEnd>
 where
     F: Future<Output = Result<T, StoreError>>,
 {
@@ -441,14 +448,14 @@ async fn wait_for_store(
     stop: &CancellationToken,
     error: &StoreError,
     is_told: &mut bool,
-) -> Result<(), End> {
+) -> Result<(), ConversationEnd> {
     if !std::mem::replace(is_told, true) {
         warn!(agent = %session.subject, session = %session.id, %error, "reconciling waits for the store");
     }
     tokio::select! {
         () = tokio::time::sleep(STORE_PAUSE) => Ok(()),
-        () = session.tunnel.ended() => Err(End::Session),
-        () = stop.cancelled() => Err(End::Stopped),
+        () = session.tunnel.ended() => Err(ConversationEnd::Session),
+        () = stop.cancelled() => Err(ConversationEnd::Stopped),
     }
 }
 

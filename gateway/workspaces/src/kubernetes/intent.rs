@@ -4,7 +4,7 @@ use bytes::Bytes;
 use thiserror::Error;
 use tunnel_proto::reconcile::{Intent, MESSAGE_BYTES_MAX, PULL_SECRETS_MAX, SecretRef, ToCluster};
 
-use super::plan::{Standing, Why};
+use super::plan::{Why, WorkspaceState};
 use crate::sending::{Cycle, LawBroken, check_law, config_for};
 use gateway_store::{Managed, Variable};
 use gateway_types::DesiredState;
@@ -36,7 +36,7 @@ pub(super) enum Unsendable {
 
 /// Stored state from which an intent is made.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Parts<'a> {
+pub(super) struct IntentParts<'a> {
     pub(super) managed: &'a Managed,
     pub(super) frozen: &'a FrozenConfig,
     pub(super) variables: &'a [Variable],
@@ -44,10 +44,10 @@ pub(super) struct Parts<'a> {
 }
 
 /// Returns the standing of a workspace.
-pub(super) fn standing(managed: &Managed) -> Standing {
+pub(super) fn standing(managed: &Managed) -> WorkspaceState {
     let life = &managed.lifecycle;
     let is_ending = life.desired == DesiredState::Terminated && !life.is_over();
-    Standing {
+    WorkspaceState {
         generation: life.generation,
         is_over: life.is_over(),
         is_unsettled: !life.is_over() && (is_ending || life.generation > applied(managed)),
@@ -78,8 +78,8 @@ pub(super) fn farewell(managed: &Managed) -> ToCluster {
 ///
 /// # Errors
 /// [`Unsendable`].
-pub(super) fn intent(parts: Parts<'_>, why: Why) -> Result<ToCluster, Unsendable> {
-    let Parts { managed, frozen, variables, config } = parts;
+pub(super) fn intent(parts: IntentParts<'_>, why: Why) -> Result<ToCluster, Unsendable> {
+    let IntentParts { managed, frozen, variables, config } = parts;
     let life = &managed.lifecycle;
     let objects = config_for(frozen, cycle(managed, why), life, variables);
     check_law(&objects, frozen, life.desired)?;

@@ -43,7 +43,7 @@ pub(super) const CHANGES_MAX: usize = 4096;
 
 /// Next step of a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum ConversationStep {
     /// Send the terms: cluster and namespace mode.
     Terms,
     /// Acknowledge that reports up to this number are stored.
@@ -80,7 +80,7 @@ pub(super) enum Why {
 
 /// State of a workspace that decides whether it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Standing {
+pub(super) struct WorkspaceState {
     /// Number of its newest intent.
     pub(super) generation: u64,
     /// Nothing is to be done about it any more.
@@ -127,7 +127,7 @@ struct Round {
 
 /// Last message about a workspace in this conversation.
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct SentMessage {
     generation: u64,
     at: Instant,
 }
@@ -137,13 +137,13 @@ struct Told {
 /// Invariants: `changes` has each workspace once, as `is_waiting` tells; nothing but terms is planned before the agent
 /// began; one round at a time.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct ConversationPlan {
     phase: Phase,
     are_terms_due: bool,
     changes: VecDeque<WorkspaceId>,
     is_waiting: HashSet<WorkspaceId>,
     repeats: VecDeque<WorkspaceId>,
-    told: HashMap<WorkspaceId, Told>,
+    told: HashMap<WorkspaceId, SentMessage>,
     round: Option<Round>,
     rounds: u64,
     /// Time of the next round.
@@ -158,7 +158,7 @@ pub(super) struct Plan {
     is_noting: bool,
 }
 
-impl Plan {
+impl ConversationPlan {
     /// Creates the plan of a new conversation.
     pub(super) fn new(now: Instant) -> Self {
         Self {
@@ -180,31 +180,31 @@ impl Plan {
     }
 
     /// Decides the next step, and assumes that it is carried out.
-    pub(super) fn next(&mut self, now: Instant) -> Step {
+    pub(super) fn next(&mut self, now: Instant) -> ConversationStep {
         if self.are_terms_due {
             self.are_terms_due = false;
             if self.phase == Phase::Opening {
                 self.phase = Phase::Listening(now + BEGIN_TIMEOUT);
             }
-            return Step::Terms;
+            return ConversationStep::Terms;
         }
         match self.phase {
-            Phase::Opening => return Step::Wait,
-            Phase::Listening(by) => return if by <= now { Step::Late } else { Step::Wait },
+            Phase::Opening => return ConversationStep::Wait,
+            Phase::Listening(by) => return if by <= now { ConversationStep::Late } else { ConversationStep::Wait },
             Phase::Talking => {}
         }
         if std::mem::take(&mut self.is_noting) {
-            return Step::Noted(self.stored);
+            return ConversationStep::Noted(self.stored);
         }
         // Users wait for changes, and for nothing else here.
         if let Some(workspace) = self.changes.pop_front() {
             self.is_waiting.remove(&workspace);
-            return Step::Tell(workspace, Why::Changed);
+            return ConversationStep::Tell(workspace, Why::Changed);
         }
         self.round_step(now).unwrap_or_else(|| self.quiet_step(now))
     }
 
-    fn round_step(&mut self, now: Instant) -> Option<Step> {
+    fn round_step(&mut self, now: Instant) -> Option<ConversationStep> {
         if self.round.is_none() && self.full_at <= now {
             self.rounds += 1;
             self.full_since = Some(now);
@@ -216,23 +216,25 @@ impl Plan {
         }
         let round = self.round.as_mut()?;
         if let Some(workspace) = round.queue.pop_front() {
-            return Some(Step::Tell(workspace, Why::Round(round.number)));
+            return Some(ConversationStep::Tell(workspace, Why::Round(round.number)));
         }
         if !round.is_read {
-            return Some(Step::Page(round.cursor));
+            return Some(ConversationStep::Page(round.cursor));
         }
         let (round, workspaces) = (round.number, round.named);
         self.round = None;
         self.look_at = now + LOOK_INTERVAL;
-        Some(Step::RoundEnd { round, workspaces })
+        Some(ConversationStep::RoundEnd { round, workspaces })
     }
 
-    fn quiet_step(&mut self, now: Instant) -> Step {
+    fn quiet_step(&mut self, now: Instant) -> ConversationStep {
         if self.look_at <= now {
             self.look_at = now + LOOK_INTERVAL;
-            return Step::Look;
+            return ConversationStep::Look;
         }
-        self.repeats.pop_front().map_or(Step::Wait, |workspace| Step::Tell(workspace, Why::Repeat))
+        self.repeats
+            .pop_front()
+            .map_or(ConversationStep::Wait, |workspace| ConversationStep::Tell(workspace, Why::Repeat))
     }
 
     /// Returns the time of the next call to [`Plan::next`], if nothing happens before.
@@ -341,7 +343,7 @@ impl Plan {
     }
 
     /// Decides whether a workspace that was read is sent, for the reason for which it was read.
-    pub(super) fn wants(&self, workspace: WorkspaceId, standing: Standing, why: Why) -> bool {
+    pub(super) fn wants(&self, workspace: WorkspaceId, standing: WorkspaceState, why: Why) -> bool {
         let told = self.told.get(&workspace);
         match why {
             Why::Round(_) => !standing.is_over,
@@ -353,11 +355,11 @@ impl Plan {
     }
 
     /// Takes in that a workspace was sent.
-    pub(super) fn told(&mut self, workspace: WorkspaceId, standing: Standing, why: Why, now: Instant) {
+    pub(super) fn told(&mut self, workspace: WorkspaceId, standing: WorkspaceState, why: Why, now: Instant) {
         if standing.is_over {
             self.told.remove(&workspace);
         } else {
-            self.told.insert(workspace, Told { generation: standing.generation, at: now });
+            self.told.insert(workspace, SentMessage { generation: standing.generation, at: now });
         }
         match (why, &mut self.round) {
             (Why::Round(number), Some(round)) if round.number == number => round.named = round.named.saturating_add(1),
@@ -367,12 +369,12 @@ impl Plan {
 
     /// Takes in that a workspace cannot be sent: it is not tried again at once.
     pub(super) fn left_out(&mut self, workspace: WorkspaceId, generation: u64, now: Instant) {
-        self.told.insert(workspace, Told { generation, at: now });
+        self.told.insert(workspace, SentMessage { generation, at: now });
     }
 
     /// Takes in that the agent knows a workspace that is over: it is told so once more.
     pub(super) fn knows_what_is_over(&mut self, workspace: WorkspaceId, now: Instant) {
-        self.told.entry(workspace).or_insert(Told { generation: 0, at: now });
+        self.told.entry(workspace).or_insert(SentMessage { generation: 0, at: now });
         self.changed(workspace, now);
     }
 

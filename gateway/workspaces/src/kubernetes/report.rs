@@ -1,10 +1,10 @@
 //! Stores the reports of a cluster agent.
 
 use tracing::debug;
-use tunnel_proto::reconcile::Report;
+use tunnel_proto::reconcile::WorkspaceReport;
 
-use super::conversation::{Conversation, End, Unread, now as clock};
-use crate::changes::Change;
+use super::conversation::{Conversation, ConversationEnd, Unread, now as clock};
+use crate::changes::ChangeNotice;
 use crate::observed::observe;
 use gateway_net::telemetry::ReportEnd;
 use gateway_store::{KubernetesState, Observation, wall_clock};
@@ -19,13 +19,13 @@ impl Conversation<'_> {
     ///
     /// # Errors
     /// [`End`].
-    pub(super) async fn store(&mut self, report: &Report) -> Result<(), End> {
+    pub(super) async fn store(&mut self, report: &WorkspaceReport) -> Result<(), ConversationEnd> {
         let end = self.store_as(report).await?;
         self.driver.metrics.reported(end);
         Ok(())
     }
 
-    async fn store_as(&mut self, report: &Report) -> Result<ReportEnd, End> {
+    async fn store_as(&mut self, report: &WorkspaceReport) -> Result<ReportEnd, ConversationEnd> {
         // An agent answers for its own cluster: its reports about another's workspaces are ignored.
         let Ok(name) = report.workspace.parse::<WorkspaceName>() else {
             return Ok(self.ignore(report, "no such name"));
@@ -59,7 +59,7 @@ impl Conversation<'_> {
                 continue;
             }
             if seen.is_news {
-                self.driver.changes.say(Change { workspace: id, cluster: Some(self.cluster.id) });
+                self.driver.changes.say(ChangeNotice { workspace: id, cluster: Some(self.cluster.id) });
             }
             if seen.life.is_over() {
                 self.plan.knows_what_is_over(id, clock());
@@ -68,7 +68,7 @@ impl Conversation<'_> {
         }
     }
 
-    fn ignore(&self, report: &Report, why: &'static str) -> ReportEnd {
+    fn ignore(&self, report: &WorkspaceReport, why: &'static str) -> ReportEnd {
         debug!(cluster = %self.cluster.name, number = report.number, why, "a report is ignored");
         ReportEnd::Ignored
     }
@@ -76,7 +76,7 @@ impl Conversation<'_> {
 
 /// Contents of a report to store.
 #[derive(Debug)]
-struct Seen {
+struct ReportContents {
     life: Lifecycle,
     observation: Observation,
     /// The change is visible to users.
@@ -84,7 +84,11 @@ struct Seen {
 }
 
 /// Decides what to store of a report about a workspace; `None` for nothing.
-fn seen(report: &Report, (life, stored): (&Lifecycle, &KubernetesState), now: UnixSeconds) -> Option<Seen> {
+fn seen(
+    report: &WorkspaceReport,
+    (life, stored): (&Lifecycle, &KubernetesState),
+    now: UnixSeconds,
+) -> Option<ReportContents> {
     // A workspace that is over stays so, whatever is reported of it.
     if life.is_over() {
         return None;
@@ -103,7 +107,7 @@ fn seen(report: &Report, (life, stored): (&Lifecycle, &KubernetesState), now: Un
     if is_same && stored.reported_at.is_some_and(is_recent) {
         return None;
     }
-    Some(Seen { life: next, observation, is_news })
+    Some(ReportContents { life: next, observation, is_news })
 }
 
 fn is_other(observation: &Observation, stored: &KubernetesState) -> bool {

@@ -15,7 +15,7 @@ use gateway_agents::registry::LiveSession;
 /// Both directions of the channel. One message at a time waits to be written, so nothing piles up here while the agent
 /// does not take it: the next message is decided once there is room for it.
 #[derive(Debug)]
-pub(super) struct Wire {
+pub(super) struct ReconcileWire {
     io: ChannelIo,
     /// Unwritten rest of the last message.
     unwritten: Bytes,
@@ -24,7 +24,7 @@ pub(super) struct Wire {
 
 /// Progress of the channel.
 #[derive(Debug)]
-pub(super) enum Turn {
+pub(super) enum WireTurn {
     /// The message is written: there is room for another.
     Written,
     /// A message came.
@@ -42,7 +42,7 @@ pub(super) enum WireError {
     Message(#[from] MessageError),
 }
 
-impl Wire {
+impl ReconcileWire {
     /// Opens the channel. The open travels with the first message, so that it costs no round trip.
     pub(super) fn open(session: &LiveSession) -> Self {
         // Acceptance shows as the first message, and refusal as the channel's reset.
@@ -68,23 +68,23 @@ impl Wire {
     ///
     /// # Cancel safety
     /// Safe: what was written or received so far is kept.
-    pub(super) async fn turn(&mut self) -> Result<Turn, WireError> {
+    pub(super) async fn turn(&mut self) -> Result<WireTurn, WireError> {
         poll_fn(|context| self.poll_turn(context)).await
     }
 
-    fn poll_turn(&mut self, context: &Context<'_>) -> Poll<Result<Turn, WireError>> {
+    fn poll_turn(&mut self, context: &Context<'_>) -> Poll<Result<WireTurn, WireError>> {
         // Written first, so that an agent that never stops sending cannot delay it.
         if !self.unwritten.is_empty() {
             while let Poll::Ready(written) = self.io.poll_write_bytes(context, &mut self.unwritten) {
                 written.map_err(|error| WireError::Ended(reason_of(&error)))?;
                 if self.unwritten.is_empty() {
-                    return Poll::Ready(Ok(Turn::Written));
+                    return Poll::Ready(Ok(WireTurn::Written));
                 }
             }
         }
         loop {
             if let Some(message) = self.decoder.next_message()? {
-                return Poll::Ready(Ok(Turn::Message(message)));
+                return Poll::Ready(Ok(WireTurn::Message(message)));
             }
             match self.io.poll_bytes(context) {
                 Poll::Pending => return Poll::Pending,

@@ -1,7 +1,7 @@
 //! What is stored and told of workspaces that are made and changed, on an embedded store.
 
 use super::*;
-use crate::changes::Heard;
+use crate::changes::ChangeNews;
 use gateway_store::Observation;
 use gateway_types::ActualState;
 use workspace_spec::cluster_config;
@@ -45,8 +45,8 @@ async fn workspace_of_the_built_in_devfile_is_stored_whole_and_told() {
     let mut listener = service.listen();
     let made = make(&service, "app").await;
     assert_eq!((made.kubernetes().unwrap().namespace.as_str(), made.lifecycle.generation), ("ws-app", 1));
-    let told = Change { workspace: made.workspace.id, cluster: made.cluster() };
-    assert_eq!(listener.next().await, Heard::Change(told));
+    let told = ChangeNotice { workspace: made.workspace.id, cluster: made.cluster() };
+    assert_eq!(listener.next().await, ChangeNews::Change(told));
     let stored = service.store.managed(&made.workspace.name).await.unwrap().unwrap();
     assert_eq!(stored.lifecycle, made.lifecycle);
     let devfile = service.store.devfile_of(made.workspace.id).await.unwrap();
@@ -90,7 +90,7 @@ async fn refusal_has_a_name_and_stores_and_tells_nothing() {
     let long = create(new(&"a".repeat(57), None)).await;
     assert!(matches!(long, WorkspaceError::Frozen(_) | WorkspaceError::NameTooLong { .. }), "{long:?}");
     let made = make(&service, "first").await;
-    assert!(matches!(listener.next().await, Heard::Change(change) if change.workspace == made.workspace.id));
+    assert!(matches!(listener.next().await, ChangeNews::Change(change) if change.workspace == made.workspace.id));
     assert!(matches!(create(new("app", None)).await, WorkspaceError::ClusterQuota(1)));
     assert!(service.store.managed(&"app".parse().unwrap()).await.unwrap().is_none());
 }

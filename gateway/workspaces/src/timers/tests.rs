@@ -49,7 +49,7 @@ impl Stage {
     async fn swap(&self, managed: &Managed, next: &Lifecycle) {
         let revision = self.life(managed.workspace.id).await.revision;
         assert!(self.store.swap_lifecycle(managed.workspace.id, revision, next).await.unwrap());
-        let change = Change { workspace: managed.workspace.id, cluster: managed.cluster() };
+        let change = ChangeNotice { workspace: managed.workspace.id, cluster: managed.cluster() };
         self.changes.say(change);
     }
 }
@@ -83,7 +83,7 @@ async fn workspace_stops_after_its_active_hours_and_ends_after_its_stopped_hours
     stage.pass(Duration::from_secs(1));
     looking.look().await;
     assert_eq!(stage.desired(id).await, DesiredState::Stopped);
-    assert_eq!(heard.next().await, Heard::Change(Change { workspace: id, cluster: made.cluster() }));
+    assert_eq!(heard.next().await, ChangeNews::Change(ChangeNotice { workspace: id, cluster: made.cluster() }));
     stage.pass(stage.limits.stopped);
     looking.look().await;
     assert_eq!(stage.desired(id).await, DesiredState::Terminated);
@@ -118,9 +118,12 @@ async fn workspace_that_is_made_while_they_run_has_its_time_too() {
     let (mut heard, mut running) = (stage.changes.listen(), JoinSet::new());
     running.spawn(stage.timers().run(CancellationToken::new()));
     // They look, and have read what there is.
-    assert_eq!(heard.next().await, Heard::Change(Change { workspace: first.workspace.id, cluster: first.cluster() }));
+    assert_eq!(
+        heard.next().await,
+        ChangeNews::Change(ChangeNotice { workspace: first.workspace.id, cluster: first.cluster() })
+    );
     let made = workspace(&stage.store, "prod", "app", stage.now()).await;
-    stage.changes.say(Change { workspace: made.workspace.id, cluster: made.cluster() });
+    stage.changes.say(ChangeNotice { workspace: made.workspace.id, cluster: made.cluster() });
     stage.pass(stage.limits.active);
     let stopped = async {
         while stage.desired(made.workspace.id).await != DesiredState::Stopped {

@@ -11,7 +11,7 @@ use tunnel_proto::mux::{OpenError, Read, Room};
 use tunnel_proto::reason::Reason;
 
 use super::super::pattern;
-use super::book::Book;
+use super::book::ChannelBook;
 use super::{FROM_PEER, FROM_SESSION, World};
 
 impl World {
@@ -67,7 +67,7 @@ impl World {
         let (_, outstanding) = self.mux.credit_books(channel).expect("a new channel");
         self.books.insert(
             channel,
-            Book {
+            ChannelBook {
                 live: true,
                 held: true,
                 outstanding: u64::from(outstanding),
@@ -75,7 +75,7 @@ impl World {
                 written: taken as u64,
                 received: taken as u64,
                 first: taken,
-                ..Book::default()
+                ..ChannelBook::default()
             },
         );
         self.events();

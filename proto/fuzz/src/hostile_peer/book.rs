@@ -4,7 +4,7 @@ use tunnel_proto::reason::Reason;
 
 /// One channel by the rules.
 #[derive(Debug, Default)]
-pub(super) struct Book {
+pub(super) struct ChannelBook {
     /// Not reset, and not over with nobody holding it.
     pub(super) live: bool,
     /// The application holds its handle.
@@ -47,7 +47,7 @@ pub(super) struct Book {
     pub(super) waits_to_write: bool,
 }
 
-impl Book {
+impl ChannelBook {
     /// Ends the channel in both directions; its holder is notified.
     pub(super) fn end(&mut self, reason: Reason) {
         self.live = false;

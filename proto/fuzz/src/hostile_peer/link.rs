@@ -11,7 +11,7 @@ use super::World;
 
 /// Frames that the session sent and the peer did not acknowledge, by the rules.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct Unacknowledged {
     frames: VecDeque<Frame>,
     /// How many of the last ones have to come again.
     again: usize,
@@ -20,7 +20,7 @@ pub(super) struct Kept {
     bytes: u64,
 }
 
-impl Kept {
+impl Unacknowledged {
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }

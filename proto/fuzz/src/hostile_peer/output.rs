@@ -3,7 +3,7 @@
 use tunnel_proto::frame::{Body, Frame, Grant};
 use tunnel_proto::id::ChannelId;
 use tunnel_proto::limit::{FRAME_BYTES_MAX, PAYLOAD_BYTES_ALONE, REPLAY_FRAME_BYTES};
-use tunnel_proto::mux::Event;
+use tunnel_proto::mux::MuxEvent;
 use tunnel_proto::reason::Reason;
 
 use super::super::{encode, pattern};
@@ -101,7 +101,7 @@ impl World {
     }
 
     /// Takes a frame out of the control queue that is about a channel that is not reset.
-    fn control(&mut self, channel: ChannelId) -> &mut super::Book {
+    fn control(&mut self, channel: ChannelId) -> &mut super::ChannelBook {
         self.backlog -= 1;
         let book = self.book(channel);
         assert!(!book.reset_heard, "a frame after the reset");
@@ -145,20 +145,20 @@ impl World {
     pub(super) fn events(&mut self) {
         while let Some(event) = self.mux.poll_event() {
             match event {
-                Event::Opened(open) => {
+                MuxEvent::Opened(open) => {
                     assert!(self.is_agent() && open.payload.is_empty(), "only agents hear of an open");
                     assert_eq!(open.channel, self.last_opened, "another channel was opened");
                     if self.accepts_at_once {
                         self.app_accepts(open.channel);
                     }
                 }
-                Event::Accepted(channel) => {
+                MuxEvent::Accepted(channel) => {
                     assert!(std::mem::take(&mut self.book(channel).accepted_event), "accepted by nobody");
                 }
-                Event::Readable(channel) => self.book(channel).waits_to_read = false,
-                Event::Writable(channel) => self.book(channel).waits_to_write = false,
-                Event::Reset(channel, reason) => self.hear_reset(channel, reason),
-                Event::Draining { .. } => panic!("nobody drains"),
+                MuxEvent::Readable(channel) => self.book(channel).waits_to_read = false,
+                MuxEvent::Writable(channel) => self.book(channel).waits_to_write = false,
+                MuxEvent::Reset(channel, reason) => self.hear_reset(channel, reason),
+                MuxEvent::Draining { .. } => panic!("nobody drains"),
             }
         }
         for book in self.books.values() {

@@ -8,7 +8,7 @@ use tunnel_proto::mux::SessionError;
 use tunnel_proto::reason::Reason;
 
 use super::super::pattern;
-use super::book::Book;
+use super::book::ChannelBook;
 use super::{FROM_PEER, World};
 
 impl World {
@@ -57,7 +57,7 @@ impl World {
         assert!(honest, "more than the promised credit was taken");
         let outstanding = u64::from(self.settings.open_credit) - length;
         let credit = u64::from(credit_bytes);
-        let book = Book { live: true, held: true, outstanding, sent: length, credit, ..Book::default() };
+        let book = ChannelBook { live: true, held: true, outstanding, sent: length, credit, ..ChannelBook::default() };
         self.books.insert(channel, book);
         self.events();
     }

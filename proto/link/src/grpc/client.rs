@@ -20,10 +20,10 @@ use tunnel_proto::hello::{Hello, Welcome};
 use super::decode::{FrameReader, ReadError};
 use super::encode::{Filler, Outgoing};
 use super::received::Received;
-use super::server::{Code, Refused, is_grpc};
+use super::server::{Code, RpcRefused, is_grpc};
 use super::{H2_FRAME_BYTES, H2_HEADER_BYTES, H2_SEND_BUFFER_BYTES, H2_WINDOW_BYTES, PATH};
 use crate::pace::Pace;
-use crate::session::Link;
+use crate::session::LinkHold;
 
 /// HTTP/2 pings under the tunnel's own, for links on which not even frames get through.
 const H2_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
@@ -49,7 +49,7 @@ pub enum ConnectError {
     },
     /// The gateway turned the agent away.
     #[error("the gateway refused this agent: {}", .0.message)]
-    Refused(Refused),
+    Refused(RpcRefused),
     /// The stream ended or broke before the Welcome.
     #[error("the stream ended before the gateway's welcome")]
     NoWelcome,
@@ -73,7 +73,7 @@ pub struct Dialed {
 
 impl Dialed {
     /// Lets the link carry a session's frames.
-    pub fn attach(&self, link: Link) {
+    pub fn attach(&self, link: LinkHold) {
         self.filler.fill(link);
     }
 }
@@ -212,14 +212,14 @@ pub(crate) fn bearer(token: &str) -> Result<HeaderValue, ConnectError> {
 }
 
 /// Reads a gRPC status that is not OK. Codes that a gateway does not use count as unavailable, which redials.
-pub(crate) fn refusal(headers: &HeaderMap) -> Option<Refused> {
+pub(crate) fn refusal(headers: &HeaderMap) -> Option<RpcRefused> {
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let number: u16 = text("grpc-status")?.parse().ok()?;
     if number == 0 {
         return None;
     }
     let retry_after = text("grpc-retry-pushback-ms").and_then(|text| text.parse().ok()).map(Duration::from_millis);
-    Some(Refused {
+    Some(RpcRefused {
         code: Code::from_number(number).unwrap_or(Code::Unavailable),
         message: text("grpc-message").unwrap_or("no reason given").to_owned(),
         retry_after,

@@ -9,7 +9,7 @@ use tokio::time::Sleep;
 use tunnel_proto::mux::SessionError;
 
 use super::decode::FrameReader;
-use crate::session::{Link, LinkEnd, Taken};
+use crate::session::{LinkEnd, LinkHold, Taken};
 
 /// Delay of a timer that shows that this process stood still: it was frozen, or starved of its processor.
 const STALLED_AFTER: Duration = Duration::from_secs(1);
@@ -20,7 +20,7 @@ const STALL_GRACE: Duration = Duration::from_secs(1);
 /// Feeds a session with the frames of its link, until either ends or another link takes over. Returns which.
 ///
 /// Cancel safety: not resumable; dropping it leaves the session without input, so call [`Link::lost`] then.
-pub async fn drive<B>(link: &Link, mut reader: FrameReader<B>) -> LinkEnd
+pub async fn drive<B>(link: &LinkHold, mut reader: FrameReader<B>) -> LinkEnd
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::error::Error + Send + Sync + 'static,
@@ -40,7 +40,7 @@ enum Fed {
     Replaced,
 }
 
-async fn feed<B>(link: &Link, reader: &mut FrameReader<B>) -> Result<Fed, SessionError>
+async fn feed<B>(link: &LinkHold, reader: &mut FrameReader<B>) -> Result<Fed, SessionError>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::error::Error + Send + Sync + 'static,
@@ -73,7 +73,7 @@ where
 }
 
 /// Hands over every whole frame that the reader holds. Returns whether the link still carries the session.
-async fn take_buffered<B>(link: &Link, reader: &mut FrameReader<B>) -> Result<bool, SessionError>
+async fn take_buffered<B>(link: &LinkHold, reader: &mut FrameReader<B>) -> Result<bool, SessionError>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::error::Error + Send + Sync + 'static,

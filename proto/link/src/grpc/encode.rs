@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tunnel_proto::frame::{Body as FrameBody, Frame};
 
 use crate::pace::Pace;
-use crate::session::Link;
+use crate::session::LinkHold;
 
 /// Length of the gRPC message prefix: one flag byte and four of length.
 pub(crate) const PREFIX_BYTES: usize = 5;
@@ -98,10 +98,10 @@ pub(super) fn encode(frame: Frame, head: &mut BytesMut) -> Bytes {
 #[derive(Debug)]
 pub struct Outgoing {
     first: Option<Frame>,
-    source: Source,
+    source: FrameSource,
     pace: Arc<Pace>,
     buffer: BytesMut,
-    direction: Direction,
+    direction: BodyDirection,
     /// Whether the frame that ends the session was handed over.
     closed: bool,
     /// Whether the trailers were handed over.
@@ -110,7 +110,7 @@ pub struct Outgoing {
 
 /// Half of the RPC that a body is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Direction {
+enum BodyDirection {
     Request,
     /// Ends with its status in trailers, as gRPC has it.
     Response,
@@ -118,9 +118,9 @@ enum Direction {
 
 /// Source of frames. An agent's session starts only after the gateway's Welcome, when its body is already being sent.
 #[derive(Debug, Clone)]
-pub(super) enum Source {
-    Link(Link),
-    Later(Arc<Mutex<Slot>>),
+pub(super) enum FrameSource {
+    Link(LinkHold),
+    Later(Arc<Mutex<FrameSlot>>),
     /// The last frame of a request was handed over. Ending the body now would let HTTP/2 cancel a stream whose answer
     /// is not read any more, and with it the unwritten bytes: the last frame itself. The gateway ends the stream
     /// instead.
@@ -130,11 +130,11 @@ pub(super) enum Source {
 
 /// Filled once, or given up.
 #[derive(Debug)]
-pub(super) enum Slot {
+pub(super) enum FrameSlot {
     /// No session yet; the request's body waits.
     Empty(Option<Waker>),
     /// The link whose frames the body carries.
-    Filled(Link),
+    Filled(LinkHold),
     /// It will never be filled: the body ends, and with it the stream and the connection.
     GivenUp,
 }
@@ -143,25 +143,25 @@ pub(super) enum Slot {
 /// any more would keep its connection for ever.
 #[derive(Debug)]
 pub(crate) struct Filler {
-    slot: Arc<Mutex<Slot>>,
+    slot: Arc<Mutex<FrameSlot>>,
 }
 
 impl Filler {
     /// Makes both ends of a slot.
-    pub(super) fn new() -> (Self, Arc<Mutex<Slot>>) {
-        let slot = Arc::new(Mutex::new(Slot::Empty(None)));
+    pub(super) fn new() -> (Self, Arc<Mutex<FrameSlot>>) {
+        let slot = Arc::new(Mutex::new(FrameSlot::Empty(None)));
         (Self { slot: slot.clone() }, slot)
     }
 
     /// Hands the link over; the first one counts.
-    pub(super) fn fill(&self, link: Link) {
-        self.settle(Slot::Filled(link));
+    pub(super) fn fill(&self, link: LinkHold) {
+        self.settle(FrameSlot::Filled(link));
     }
 
-    fn settle(&self, settled: Slot) {
+    fn settle(&self, settled: FrameSlot) {
         let waker = {
             let mut slot = self.slot.lock();
-            let Slot::Empty(waker) = &mut *slot else { return };
+            let FrameSlot::Empty(waker) = &mut *slot else { return };
             let waker = waker.take();
             *slot = settled;
             waker
@@ -174,23 +174,23 @@ impl Filler {
 
 impl Drop for Filler {
     fn drop(&mut self) {
-        self.settle(Slot::GivenUp);
+        self.settle(FrameSlot::GivenUp);
     }
 }
 
 impl Outgoing {
     /// Makes a response body: Welcome, then the session's frames.
     #[must_use]
-    pub fn response(welcome: Frame, link: Link, pace: Arc<Pace>) -> Self {
-        Self::new(welcome, Source::Link(link), pace, Direction::Response)
+    pub fn response(welcome: Frame, link: LinkHold, pace: Arc<Pace>) -> Self {
+        Self::new(welcome, FrameSource::Link(link), pace, BodyDirection::Response)
     }
 
     /// Makes a request body: Hello, then the session once the slot is filled.
-    pub(super) fn request(hello: Frame, slot: Arc<Mutex<Slot>>, pace: Arc<Pace>) -> Self {
-        Self::new(hello, Source::Later(slot), pace, Direction::Request)
+    pub(super) fn request(hello: Frame, slot: Arc<Mutex<FrameSlot>>, pace: Arc<Pace>) -> Self {
+        Self::new(hello, FrameSource::Later(slot), pace, BodyDirection::Request)
     }
 
-    fn new(first: Frame, source: Source, pace: Arc<Pace>, direction: Direction) -> Self {
+    fn new(first: Frame, source: FrameSource, pace: Arc<Pace>, direction: BodyDirection) -> Self {
         Self { first: Some(first), source, pace, buffer: BytesMut::new(), direction, closed: false, finished: false }
     }
 
@@ -199,21 +199,21 @@ impl Outgoing {
             let payload = encode(first, &mut self.buffer);
             return Poll::Ready(Some(Chunk { head: self.buffer.split().freeze(), payload }));
         }
-        if let Source::Later(slot) = &self.source {
+        if let FrameSource::Later(slot) = &self.source {
             let source = match &mut *slot.lock() {
-                Slot::Empty(waker) => {
+                FrameSlot::Empty(waker) => {
                     *waker = Some(context.waker().clone());
                     return Poll::Pending;
                 }
-                Slot::Filled(link) => Source::Link(link.clone()),
-                Slot::GivenUp => Source::Ended,
+                FrameSlot::Filled(link) => FrameSource::Link(link.clone()),
+                FrameSlot::GivenUp => FrameSource::Ended,
             };
             self.source = source;
         }
         let link = match &self.source {
-            Source::Link(link) => link,
-            Source::Said => return Poll::Pending,
-            Source::Later(_) | Source::Ended => return Poll::Ready(None),
+            FrameSource::Link(link) => link,
+            FrameSource::Said => return Poll::Pending,
+            FrameSource::Later(_) | FrameSource::Ended => return Poll::Ready(None),
         };
         let Poll::Ready(frame_max) = self.pace.poll_turn(context) else { return Poll::Pending };
         let (buffer, closed) = (&mut self.buffer, &mut self.closed);
@@ -243,12 +243,12 @@ impl Outgoing {
                 self.pace.hand_down();
                 Poll::Ready(Some(Chunk { head: buffer.split().freeze(), payload }))
             }
-            Poll::Ready(false) if self.closed && self.direction == Direction::Request => {
-                self.source = Source::Said;
+            Poll::Ready(false) if self.closed && self.direction == BodyDirection::Request => {
+                self.source = FrameSource::Said;
                 Poll::Pending
             }
             Poll::Ready(false) => {
-                self.source = Source::Ended;
+                self.source = FrameSource::Ended;
                 Poll::Ready(None)
             }
         }
@@ -257,7 +257,7 @@ impl Outgoing {
 
 impl Drop for Outgoing {
     fn drop(&mut self) {
-        if let Source::Link(link) = &self.source {
+        if let FrameSource::Link(link) = &self.source {
             link.transmit_gone();
         }
     }
@@ -275,7 +275,7 @@ impl Body for Outgoing {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Some(chunk)) => Poll::Ready(Some(Ok(BodyFrame::data(chunk)))),
             Poll::Ready(None)
-                if self.direction == Direction::Response && !std::mem::replace(&mut self.finished, true) =>
+                if self.direction == BodyDirection::Response && !std::mem::replace(&mut self.finished, true) =>
             {
                 let mut trailers = HeaderMap::with_capacity(1);
                 trailers.insert("grpc-status", HeaderValue::from_static("0"));
@@ -296,17 +296,17 @@ mod tests {
 
     /// What a consumer may do with a buffer.
     #[derive(Clone, Debug)]
-    enum Step {
+    enum EncodeStep {
         Advance(prop::sample::Index),
         Copy(prop::sample::Index),
         Gather(usize),
     }
 
-    fn steps() -> impl Strategy<Value = Vec<Step>> {
+    fn steps() -> impl Strategy<Value = Vec<EncodeStep>> {
         let step = prop_oneof![
-            any::<prop::sample::Index>().prop_map(Step::Advance),
-            any::<prop::sample::Index>().prop_map(Step::Copy),
-            (0_usize..4).prop_map(Step::Gather),
+            any::<prop::sample::Index>().prop_map(EncodeStep::Advance),
+            any::<prop::sample::Index>().prop_map(EncodeStep::Copy),
+            (0_usize..4).prop_map(EncodeStep::Gather),
         ];
         prop::collection::vec(step, 0..12)
     }
@@ -322,16 +322,16 @@ mod tests {
             let mut chunk = Chunk { head: head.into(), payload: payload.into() };
             for step in steps {
                 match step {
-                    Step::Advance(index) => {
+                    EncodeStep::Advance(index) => {
                         let count = index.index(model.len() + 1);
                         chunk.advance(count);
                         model.drain(..count);
                     }
-                    Step::Copy(index) => {
+                    EncodeStep::Copy(index) => {
                         let count = index.index(model.len() + 1);
                         prop_assert_eq!(chunk.copy_to_bytes(count), model.drain(..count).collect::<Bytes>());
                     }
-                    Step::Gather(count) => {
+                    EncodeStep::Gather(count) => {
                         let mut slices = vec![IoSlice::new(&[]); count];
                         let filled = chunk.chunks_vectored(&mut slices);
                         prop_assert!(filled <= count);

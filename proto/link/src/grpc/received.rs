@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 use thiserror::Error;
 
 use super::FrameReader;
-use crate::websocket::{CarryError, Messages};
+use crate::websocket::{CarryError, MessageBody};
 
 /// The incoming body of a link.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub enum Received {
     /// Body of an HTTP/2 stream.
     Http2(Incoming),
     /// Messages of a WebSocket.
-    WebSocket(Messages),
+    WebSocket(MessageBody),
 }
 
 /// Transport of a link.

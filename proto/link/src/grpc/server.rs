@@ -13,7 +13,7 @@ use tunnel_proto::hello::Welcome;
 use super::encode::Outgoing;
 use super::{H2_FRAME_BYTES, H2_HEADER_BYTES, H2_SEND_BUFFER_BYTES, H2_WINDOW_BYTES, PATH};
 use crate::pace::Pace;
-use crate::session::Link;
+use crate::session::LinkHold;
 
 /// RPCs that one agent's connection may have open: its link, and reflection or health beside it.
 const STREAMS_MAX: u32 = 8;
@@ -99,7 +99,7 @@ impl Code {
 
 /// Refusal of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct RpcRefused {
     /// The gRPC status.
     pub code: Code,
     /// For the agent's log: printable ASCII without `%`, and nothing that the agent sent.
@@ -108,7 +108,7 @@ pub struct Refused {
     pub retry_after: Option<Duration>,
 }
 
-impl Refused {
+impl RpcRefused {
     /// Returns whether the session that the agent wanted to resume or to join is lost to it.
     #[must_use]
     pub fn loses_session(&self) -> bool {
@@ -149,7 +149,7 @@ pub fn is_grpc(headers: &HeaderMap) -> bool {
 
 /// Answers with a Welcome and then carries the session, as fast as the connection's `pace` has it.
 #[must_use]
-pub fn accept_response(welcome: Welcome, link: Link, pace: Arc<Pace>) -> Response<Outgoing> {
+pub fn accept_response(welcome: Welcome, link: LinkHold, pace: Arc<Pace>) -> Response<Outgoing> {
     let frame = Frame { sequence: 0, acknowledged: 0, body: Body::Welcome(Box::new(welcome)) };
     let mut response = Response::new(Outgoing::response(frame, link, pace));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
@@ -158,7 +158,7 @@ pub fn accept_response(welcome: Welcome, link: Link, pace: Arc<Pace>) -> Respons
 
 /// Answers with a status and no body ("trailers only").
 #[must_use]
-pub fn refuse_response<B: Default>(refused: &Refused) -> Response<B> {
+pub fn refuse_response<B: Default>(refused: &RpcRefused) -> Response<B> {
     let mut response = Response::new(B::default());
     *response.status_mut() = StatusCode::OK;
     let headers = response.headers_mut();

@@ -9,7 +9,7 @@ use thiserror::Error;
 /// A proxy. Neither of its texts has its credentials.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Proxy {
-    pub(super) kind: Kind,
+    pub(super) kind: ProxyKind,
     pub(super) host: String,
     pub(super) port: u16,
     /// Variable that names it, for people who have to change it.
@@ -18,16 +18,16 @@ pub struct Proxy {
 
 /// Protocol of a proxy, and the credentials for it.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ProxyKind {
     /// HTTP with CONNECT, over TLS or not, and the value of `Proxy-Authorization`.
     Http { tls: bool, authorization: Option<HeaderValue> },
     /// SOCKS5, with the proxy or this end looking names up, and user and password.
-    Socks5 { names: Names, credentials: Option<(String, String)> },
+    Socks5 { names: NameLookup, credentials: Option<(String, String)> },
 }
 
 /// Party that looks up the gateway's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Names {
+pub(super) enum NameLookup {
     /// This end (`socks5://`).
     Here,
     /// The proxy (`socks5h://`).
@@ -97,12 +97,12 @@ fn proxy(variable: &'static str, found: &Intercept) -> Option<Proxy> {
     let (kind, port) = match uri.scheme_str()? {
         scheme @ ("http" | "https") => {
             let tls = scheme == "https";
-            (Kind::Http { tls, authorization: found.basic_auth().cloned() }, if tls { 443 } else { 80 })
+            (ProxyKind::Http { tls, authorization: found.basic_auth().cloned() }, if tls { 443 } else { 80 })
         }
         scheme => {
-            let names = if scheme == "socks5h" { Names::AtProxy } else { Names::Here };
+            let names = if scheme == "socks5h" { NameLookup::AtProxy } else { NameLookup::Here };
             let credentials = found.raw_auth().map(|(user, password)| (user.to_owned(), password.to_owned()));
-            (Kind::Socks5 { names, credentials }, 1080)
+            (ProxyKind::Socks5 { names, credentials }, 1080)
         }
     };
     let port = match uri.authority()?.as_str().strip_prefix(uri.host()?)? {
@@ -146,10 +146,10 @@ fn bare(host: &str) -> &str {
 impl fmt::Display for Proxy {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = match &self.kind {
-            Kind::Http { tls: false, .. } => "http",
-            Kind::Http { tls: true, .. } => "https",
-            Kind::Socks5 { names: Names::Here, .. } => "socks5",
-            Kind::Socks5 { names: Names::AtProxy, .. } => "socks5h",
+            ProxyKind::Http { tls: false, .. } => "http",
+            ProxyKind::Http { tls: true, .. } => "https",
+            ProxyKind::Socks5 { names: NameLookup::Here, .. } => "socks5",
+            ProxyKind::Socks5 { names: NameLookup::AtProxy, .. } => "socks5h",
         };
         if self.host.contains(':') {
             return write!(formatter, "{scheme}://[{}]:{}", self.host, self.port);

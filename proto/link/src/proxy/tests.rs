@@ -19,7 +19,7 @@ enum Step {
 use Step::{Closes, Reads, ReadsHead, Writes, WritesMuch};
 
 /// Goes through a proxy that does these steps, and then sends back what it gets.
-async fn through(url: &str, target: (&str, u16), steps: &'static [Step]) -> Result<Box<dyn Stream>, ProxyError> {
+async fn through(url: &str, target: (&str, u16), steps: &'static [Step]) -> Result<Box<dyn DialedStream>, ProxyError> {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let url = url.replace("PROXY", &listener.local_addr().expect("bound").to_string());
     let gateway = "https://gateway.example.com".parse().expect("a URL");

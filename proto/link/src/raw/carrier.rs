@@ -24,7 +24,7 @@ const TURN: usize = 64;
 
 /// End of a raw stream, other than a good one.
 #[derive(Debug, Error)]
-pub enum Broken {
+pub enum CarrierBroken {
     /// The local end broke.
     #[error("this end broke")]
     Here(#[source] io::Error),
@@ -120,7 +120,7 @@ where
     /// [`Broken`] says at which end.
     ///
     /// Cancel safety: safe; it can be called again and goes on.
-    pub async fn run(&mut self) -> Result<Copied, Broken> {
+    pub async fn run(&mut self) -> Result<Copied, CarrierBroken> {
         poll_fn(|context| self.poll(context)).await?;
         Ok(self.copied)
     }
@@ -136,7 +136,7 @@ where
         (Goodbye { socket: self.socket }, self.local)
     }
 
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), CarrierBroken>> {
         let mut moved = 0;
         loop {
             // By turns, so that neither direction starves the other.
@@ -156,22 +156,22 @@ where
             match self.pulse.poll(context, !self.inward.waits_for_local(), self.outward.unflushed) {
                 Poll::Pending => break,
                 Poll::Ready(Beat::Ping) => self.outward.is_ping_due = true,
-                Poll::Ready(Beat::Dead) => return Poll::Ready(Err(Broken::Silent)),
+                Poll::Ready(Beat::Dead) => return Poll::Ready(Err(CarrierBroken::Silent)),
             }
         }
         // While it waits for the other end alone, it still has to hear that the local end is gone.
         if (self.outward.is_over || self.outward.unflushed)
             && let Poll::Ready(error) = self.local.poll_broken(context)
         {
-            return Poll::Ready(Err(Broken::Here(error)));
+            return Poll::Ready(Err(CarrierBroken::Here(error)));
         }
         Poll::Pending
     }
 
     /// Hands one message over. It is asked for once the last one is written.
-    fn poll_outward(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+    fn poll_outward(&mut self, context: &mut Context<'_>) -> Poll<Result<(), CarrierBroken>> {
         if self.outward.unflushed {
-            ready!(Pin::new(&mut self.socket).poll_flush(context)).map_err(Broken::Lost)?;
+            ready!(Pin::new(&mut self.socket).poll_flush(context)).map_err(CarrierBroken::Lost)?;
             self.outward.unflushed = false;
             self.outward.lent = Bytes::new();
         }
@@ -179,7 +179,7 @@ where
             Message::Ping(Bytes::new())
         } else if self.outward.is_over {
             return Poll::Pending;
-        } else if let Some(bytes) = ready!(self.local.poll_take(context)).map_err(Broken::Here)? {
+        } else if let Some(bytes) = ready!(self.local.poll_take(context)).map_err(CarrierBroken::Here)? {
             self.copied.outward += bytes.len() as u64;
             if bytes.len() > PIECE_BYTES_SMALL {
                 self.outward.lent = bytes.clone();
@@ -190,11 +190,11 @@ where
             Message::Text(Utf8Bytes::from_static(FINISH))
         };
         self.outward.unflushed = true;
-        Poll::Ready(Pin::new(&mut self.socket).start_send(message).map_err(Broken::Lost))
+        Poll::Ready(Pin::new(&mut self.socket).start_send(message).map_err(CarrierBroken::Lost))
     }
 
     /// Moves one message inward.
-    fn poll_inward(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+    fn poll_inward(&mut self, context: &mut Context<'_>) -> Poll<Result<(), CarrierBroken>> {
         match &mut self.inward {
             Inward::Open | Inward::Over => {
                 let next = ready!(Pin::new(&mut self.socket).poll_next(context));
@@ -203,28 +203,30 @@ where
             }
             Inward::Giving(bytes) => {
                 let before = bytes.len();
-                ready!(self.local.poll_give(context, bytes)).map_err(Broken::Here)?;
+                ready!(self.local.poll_give(context, bytes)).map_err(CarrierBroken::Here)?;
                 self.copied.inward += (before - bytes.len()) as u64;
                 if bytes.is_empty() {
                     self.inward = Inward::Flushing;
                 }
             }
             Inward::Flushing => {
-                ready!(self.local.poll_flush(context)).map_err(Broken::Here)?;
+                ready!(self.local.poll_flush(context)).map_err(CarrierBroken::Here)?;
                 self.inward = Inward::Open;
             }
             Inward::Finishing => {
-                ready!(self.local.poll_finish(context)).map_err(Broken::Here)?;
+                ready!(self.local.poll_finish(context)).map_err(CarrierBroken::Here)?;
                 self.inward = Inward::Over;
             }
         }
         Poll::Ready(Ok(()))
     }
 
-    fn receive(&mut self, next: Option<Result<Message, tungstenite::Error>>) -> Result<(), Broken> {
+    fn receive(&mut self, next: Option<Result<Message, tungstenite::Error>>) -> Result<(), CarrierBroken> {
         let is_over = matches!(self.inward, Inward::Over);
         match next {
-            Some(Ok(Message::Binary(_) | Message::Text(_))) if is_over => Err(Broken::Rule("bytes after the finish")),
+            Some(Ok(Message::Binary(_) | Message::Text(_))) if is_over => {
+                Err(CarrierBroken::Rule("bytes after the finish"))
+            }
             Some(Ok(Message::Binary(bytes))) => {
                 if !bytes.is_empty() {
                     let is_small = bytes.len() < SLICE_BYTES_MIN;
@@ -236,7 +238,7 @@ where
                 self.inward = Inward::Finishing;
                 Ok(())
             }
-            Some(Ok(Message::Text(_))) => Err(Broken::Rule("a text that is not `finish`")),
+            Some(Ok(Message::Text(_))) => Err(CarrierBroken::Rule("a text that is not `finish`")),
             // The library answers it.
             Some(Ok(Message::Ping(_))) => {
                 self.pulse.pinged();
@@ -253,10 +255,10 @@ where
                     self.outward.unflushed = false;
                     return Ok(());
                 }
-                Err(Broken::There { code, reason })
+                Err(CarrierBroken::There { code, reason })
             }
-            Some(Err(error)) => Err(Broken::Lost(error)),
-            None => Err(Broken::Gone),
+            Some(Err(error)) => Err(CarrierBroken::Lost(error)),
+            None => Err(CarrierBroken::Gone),
         }
     }
 }

@@ -54,12 +54,12 @@ impl Local for ChannelIo {
 
 /// A byte stream as the end of a raw stream.
 #[derive(Debug)]
-pub struct Socket<S> {
+pub struct RawSocket<S> {
     stream: S,
     buffer: BytesMut,
 }
 
-impl<S> Socket<S> {
+impl<S> RawSocket<S> {
     /// Wraps a stream.
     pub fn new(stream: S) -> Self {
         Self { stream, buffer: BytesMut::new() }
@@ -71,7 +71,7 @@ impl<S> Socket<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Local for Socket<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> Local for RawSocket<S> {
     fn poll_take(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
         self.buffer.reserve(PAYLOAD_BYTES_ALONE);
         let mut room = (&mut self.buffer).limit(PAYLOAD_BYTES_ALONE);

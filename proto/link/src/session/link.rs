@@ -8,13 +8,13 @@ use tokio_util::sync::CancellationToken;
 use tunnel_proto::frame::Frame;
 use tunnel_proto::mux::SessionError;
 
-use super::state::{Current, State, register};
+use super::state::{Current, SessionState, register};
 use super::{FRAMES_PER_LOCK, Session, now};
 
 /// Hold of one link on a session. Frames and calls of a link after another one took over are ignored, so that a byte
 /// which was on its way for long cannot arrive twice.
 #[derive(Clone, Debug)]
-pub struct Link {
+pub struct LinkHold {
     session: Session,
     number: u64,
     replaced: CancellationToken,
@@ -56,9 +56,9 @@ impl LinkEnd {
 impl Session {
     /// Returns the hold of the link that carries the session now. Each link has one reader and one writer.
     #[must_use]
-    pub fn link(&self) -> Link {
+    pub fn link(&self) -> LinkHold {
         let state = self.shared.state.lock();
-        Link { session: self.clone(), number: state.link.number, replaced: state.link.replaced.clone() }
+        LinkHold { session: self.clone(), number: state.link.number, replaced: state.link.replaced.clone() }
     }
 
     /// Goes on over a new link whose other end received every frame up to `peer_received`. A link that still held the
@@ -66,7 +66,7 @@ impl Session {
     ///
     /// # Errors
     /// [`SessionError`] when the session is over or the two sides' books do not fit together; it has ended then.
-    pub fn resume(&self, peer_received: u64) -> Result<(Link, u64), SessionError> {
+    pub fn resume(&self, peer_received: u64) -> Result<(LinkHold, u64), SessionError> {
         let resumed = self.with(|state| {
             state.mux.link_lost(now());
             let received = state.mux.received();
@@ -84,7 +84,7 @@ impl Session {
                 if let Some(stale) = stale {
                     stale.wake();
                 }
-                Ok((Link { session: self.clone(), number, replaced }, received))
+                Ok((LinkHold { session: self.clone(), number, replaced }, received))
             }
             Err(error) => {
                 self.record_end(&error);
@@ -142,7 +142,7 @@ impl Session {
     }
 }
 
-impl Link {
+impl LinkHold {
     /// Returns the session.
     #[must_use]
     pub fn session(&self) -> &Session {
@@ -305,7 +305,7 @@ impl Link {
         end
     }
 
-    fn holds(&self, state: &State) -> bool {
+    fn holds(&self, state: &SessionState) -> bool {
         state.link.number == self.number
     }
 }

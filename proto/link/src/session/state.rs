@@ -8,15 +8,15 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tunnel_proto::frame::Open;
 use tunnel_proto::id::ChannelId;
-use tunnel_proto::mux::{Event, Mux, Room, SessionError};
+use tunnel_proto::mux::{Mux, MuxEvent, Room, SessionError};
 use tunnel_proto::reason::Reason;
 
 use super::DrainRequest;
 
 /// The machine, and the tasks that wait for it.
-pub(super) struct State {
+pub(super) struct SessionState {
     pub(super) mux: Mux,
-    pub(super) channels: BTreeMap<ChannelId, Waiting>,
+    pub(super) channels: BTreeMap<ChannelId, ChannelWaiters>,
     /// Waker of the link's outgoing half, while it has nothing to send.
     pub(super) transmit: Option<Waker>,
     /// Channels that the peer opened and that were not accepted yet. Bounded by the machine's channel bound.
@@ -46,14 +46,14 @@ impl Current {
 
 /// Tasks that wait on one channel.
 #[derive(Default)]
-pub(super) struct Waiting {
+pub(super) struct ChannelWaiters {
     pub(super) read: Option<Waker>,
     pub(super) write: Option<Waker>,
     pub(super) accepted: Option<oneshot::Sender<Result<(), Reason>>>,
 }
 
 /// The peer's answer about an opened channel, and the task that waits for it.
-type Answer = (oneshot::Sender<Result<(), Reason>>, Result<(), Reason>);
+type OpenAnswer = (oneshot::Sender<Result<(), Reason>>, Result<(), Reason>);
 
 /// Wakers and answers collected under the lock and run after it.
 #[derive(Default)]
@@ -62,7 +62,7 @@ pub(super) struct Wakes {
     /// Most calls wake one task: no allocation for it.
     first: Option<Waker>,
     others: Vec<Waker>,
-    answers: Vec<Answer>,
+    answers: Vec<OpenAnswer>,
 }
 
 impl Wakes {
@@ -85,7 +85,7 @@ impl Wakes {
     }
 }
 
-impl State {
+impl SessionState {
     pub(super) fn new(mux: Mux) -> Self {
         Self {
             mux,
@@ -120,22 +120,22 @@ impl State {
     pub(super) fn collect(&mut self, wakes: &mut Wakes) {
         while let Some(event) = self.mux.poll_event() {
             match event {
-                Event::Opened(open) => {
+                MuxEvent::Opened(open) => {
                     self.incoming.push_back(open);
                     wakes.add(self.accept.take());
                 }
-                Event::Accepted(channel) => {
+                MuxEvent::Accepted(channel) => {
                     let sender = self.channels.get_mut(&channel).and_then(|waiting| waiting.accepted.take());
                     wakes.answers.extend(sender.map(|sender| (sender, Ok(()))));
                 }
-                Event::Readable(channel) => {
+                MuxEvent::Readable(channel) => {
                     wakes.add(self.channels.get_mut(&channel).and_then(|waiting| waiting.read.take()));
                 }
-                Event::Writable(channel) => {
+                MuxEvent::Writable(channel) => {
                     wakes.add(self.channels.get_mut(&channel).and_then(|waiting| waiting.write.take()));
                 }
-                Event::Reset(channel, reason) => self.wake_all(channel, reason, wakes),
-                Event::Draining { deadline_ms, redial_after_ms } => {
+                MuxEvent::Reset(channel, reason) => self.wake_all(channel, reason, wakes),
+                MuxEvent::Draining { deadline_ms, redial_after_ms } => {
                     self.draining = Some(DrainRequest {
                         deadline: Duration::from_millis(u64::from(deadline_ms)),
                         redial_after: Duration::from_millis(u64::from(redial_after_ms)),

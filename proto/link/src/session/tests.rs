@@ -127,7 +127,7 @@ fn opening_wakes_who_accepts_and_the_end_does_too() {
 
 /// Looks whether the session's lock is free when it is woken.
 struct Looker {
-    shared: Weak<Shared>,
+    shared: Weak<SessionShared>,
     woken_unlocked: AtomicBool,
 }
 
@@ -199,7 +199,7 @@ fn that_outlives_its_link() -> Session {
 }
 
 /// Takes all that a link has to say; returns whether that was all for ever.
-fn exhaust(link: &Link, context: &Context<'_>) -> bool {
+fn exhaust(link: &LinkHold, context: &Context<'_>) -> bool {
     loop {
         match link.poll_transmit(context, |_frame| true) {
             Poll::Ready(true) => {}

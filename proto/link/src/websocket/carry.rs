@@ -44,13 +44,13 @@ impl From<tungstenite::Error> for CarryError {
 
 /// Incoming messages of a WebSocket, as a body. Reading it moves nothing by itself: the [carrier](carry) does.
 #[derive(Debug)]
-pub struct Messages {
+pub struct MessageBody {
     pieces: mpsc::Receiver<Result<Frame<Bytes>, CarryError>>,
     /// Dropped with this, which the carrier notices.
     _here: oneshot::Sender<Infallible>,
 }
 
-impl Messages {
+impl MessageBody {
     pub(crate) fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, CarryError>>> {
         self.pieces.poll_recv(context)
     }
@@ -87,7 +87,7 @@ where
         }
         result
     };
-    (carrying, FrameReader::copying(Received::WebSocket(Messages { pieces, _here: here })))
+    (carrying, FrameReader::copying(Received::WebSocket(MessageBody { pieces, _here: here })))
 }
 
 struct Carrier<S, B> {

@@ -21,7 +21,7 @@ use super::PROTOCOL;
 use super::carry::{CarryError, carry};
 use crate::grpc::{AGENT, ConnectError, Dialed, PATH, bearer, is_grpc, refusal, request_body, welcomed};
 use crate::pace::Pace;
-use crate::switch::{Answer, ask};
+use crate::switch::{SwitchAnswer, ask};
 
 /// Asks for a WebSocket on a connected stream, a [`Paced`](crate::pace::Paced) one whose other half is `pace`, and says
 /// Hello. The first returned future carries the WebSocket and has to be polled for as long as the link is used; it ends
@@ -48,11 +48,11 @@ where
     let key = generate_key();
     let request = request(&authority, token, &key)?;
     let stream = match ask(stream, request).await.map_err(ConnectError::Http1)? {
-        Answer::Switched(answer, stream) => {
+        SwitchAnswer::Switched(answer, stream) => {
             check(&answer.headers, &key)?;
             stream
         }
-        Answer::Refused(answer) => return Err(refused(&answer)),
+        SwitchAnswer::Refused(answer) => return Err(refused(&answer)),
     };
     let (filler, body) = request_body(hello, pace);
     let (carrier, reader) = carry(stream, Role::Client, body).await;

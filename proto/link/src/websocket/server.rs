@@ -19,7 +19,7 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 
 use super::PROTOCOL;
 use super::carry::{CarryError, carry};
-use crate::grpc::{self, Chunk, Code, FrameReader, Outgoing, PATH, Received, Refused};
+use crate::grpc::{self, Chunk, Code, FrameReader, Outgoing, PATH, Received, RpcRefused};
 
 /// Length of a key: 16 bytes in base64.
 const KEY_CHARACTERS: usize = 24;
@@ -129,7 +129,7 @@ pub fn switch_response<B: Default>(handshake: Handshake) -> Response<B> {
 
 /// Turns an agent away before the switch: gRPC's headers, and a status that proxies understand too.
 #[must_use]
-pub fn refuse_response<B: Default>(refused: &Refused) -> Response<B> {
+pub fn refuse_response<B: Default>(refused: &RpcRefused) -> Response<B> {
     let mut response = grpc::refuse_response(refused);
     *response.status_mut() = match refused.code {
         Code::InvalidArgument | Code::FailedPrecondition => StatusCode::BAD_REQUEST,
@@ -151,22 +151,22 @@ pub fn refuse_response<B: Default>(refused: &Refused) -> Response<B> {
 /// reader yields the agent's frames, the Hello first; the third part takes the answer to that.
 pub async fn serve<S>(
     stream: S,
-) -> (impl Future<Output = Result<(), CarryError>> + use<S>, FrameReader<Received>, Answer)
+) -> (impl Future<Output = Result<(), CarryError>> + use<S>, FrameReader<Received>, HelloAnswer)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let (sender, receiver) = oneshot::channel();
     let (carrier, reader) = carry(stream, Role::Server, Reply::Due(receiver)).await;
-    (carrier, reader, Answer { sender })
+    (carrier, reader, HelloAnswer { sender })
 }
 
 /// Answers a Hello. Dropped unused, it closes the WebSocket.
 #[derive(Debug)]
-pub struct Answer {
+pub struct HelloAnswer {
     sender: oneshot::Sender<Reply>,
 }
 
-impl Answer {
+impl HelloAnswer {
     /// Answers with a Welcome, followed by the frames of the session.
     pub fn accept(self, outgoing: Outgoing) {
         // The agent may have gone; the session hears of it when the body is dropped.
@@ -174,7 +174,7 @@ impl Answer {
     }
 
     /// Turns the agent away.
-    pub fn refuse(self, refused: &Refused) {
+    pub fn refuse(self, refused: &RpcRefused) {
         let mut response: Response<()> = grpc::refuse_response(refused);
         drop(self.sender.send(Reply::Trailers(std::mem::take(response.headers_mut()))));
     }

@@ -14,7 +14,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
-use tunnel_link::grpc::{Code, ConnectError, FrameReader, PATH, ReadError, Refused};
+use tunnel_link::grpc::{Code, ConnectError, FrameReader, PATH, ReadError, RpcRefused};
 use tunnel_link::session::Session;
 use tunnel_proto::frame::{Body, Frame, FrameError, Open};
 use tunnel_proto::id::ChannelId;
@@ -90,7 +90,7 @@ async fn dial_raw(status: u16, kind: &'static str, body: fn() -> RawBody) -> Con
 async fn each_refusal_arrives_with_its_code_its_words_and_its_hint() {
     for code in Code::ALL {
         for retry_after in [None, Some(Duration::from_millis(1_500))] {
-            let refused = Refused { code, message: "come back with a better token".into(), retry_after };
+            let refused = RpcRefused { code, message: "come back with a better token".into(), retry_after };
             let mut tasks = JoinSet::new();
             let (here, there) = Wire::Memory.connect().await;
             refusing_gateway(&mut tasks, there, refused.clone());

@@ -13,7 +13,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
-use tunnel_link::grpc::{Chunk, ConnectError, Dialed, FrameReader, Outgoing, Received, Refused};
+use tunnel_link::grpc::{Chunk, ConnectError, Dialed, FrameReader, Outgoing, Received, RpcRefused};
 use tunnel_link::grpc::{accept_response, dial, drive, is_tunnel_request, refuse_response, server_builder};
 use tunnel_link::pace::{Pace, Paced};
 use tunnel_link::session::{Incoming, Session};
@@ -205,7 +205,7 @@ pub(crate) fn gateway(
 }
 
 /// A gateway that turns everybody away.
-pub(crate) fn refusing_gateway(tasks: &mut JoinSet<()>, stream: impl Stream + 'static, refused: Refused) {
+pub(crate) fn refusing_gateway(tasks: &mut JoinSet<()>, stream: impl Stream + 'static, refused: RpcRefused) {
     serve_rpc(tasks, stream, move |_reader, _pace| {
         let answer: Answer = refuse_response::<Empty<Chunk>>(&refused).map(Either::Right);
         async move { answer }

@@ -10,7 +10,7 @@ use http_body_util::{Either, Empty};
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
-use tunnel_link::grpc::{Chunk, Code, Dialed, Refused, accept_response, dial, drive, refuse_response};
+use tunnel_link::grpc::{Chunk, Code, Dialed, RpcRefused, accept_response, dial, drive, refuse_response};
 use tunnel_link::pace::Paced;
 use tunnel_link::session::{LinkEnd, Session};
 use tunnel_proto::frame::{Body, Frame};
@@ -191,7 +191,7 @@ fn answer(
                 Ok(_) | Err(_) => None,
             };
             let Some(asked) = asked else {
-                let refused = Refused { code: Code::InvalidArgument, message: "no hello".into(), retry_after: None };
+                let refused = RpcRefused { code: Code::InvalidArgument, message: "no hello".into(), retry_after: None };
                 return refuse_response::<Empty<Chunk>>(&refused).map(Either::Right);
             };
             let (link, received) = gateway.resume(asked.received).expect("honest books fit together");

@@ -19,10 +19,10 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::Role;
 use tokio_tungstenite::tungstenite::protocol::frame::Frame as RawFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
-use tunnel_link::grpc::{Code, ConnectError, Dialed, FrameReader, Received, Refused, accept_response};
+use tunnel_link::grpc::{Code, ConnectError, Dialed, FrameReader, Received, RpcRefused, accept_response};
 use tunnel_link::pace::Pace;
 use tunnel_link::session::Session;
-use tunnel_link::websocket::{self, Answer, Handshake, NoHandshake, refuse_response, switch_response};
+use tunnel_link::websocket::{self, Handshake, HelloAnswer, NoHandshake, refuse_response, switch_response};
 use tunnel_proto::frame::{Body, Frame};
 use tunnel_proto::limit::{FRAME_BYTES_MAX, PAYLOAD_BYTES_ALONE};
 use tunnel_proto::mux::{SessionError, Settings, Side};
@@ -37,7 +37,7 @@ use crate::wire::{Stream, Wire, loopback};
 type Reader = FrameReader<Received>;
 
 /// Accepts one agent and hands out its reader before anything is answered.
-fn switched(tasks: &mut JoinSet<()>, stream: impl Stream + 'static) -> oneshot::Receiver<(Reader, Answer)> {
+fn switched(tasks: &mut JoinSet<()>, stream: impl Stream + 'static) -> oneshot::Receiver<(Reader, HelloAnswer)> {
     let (asked, upgrade) = oneshot::channel();
     let asked = std::sync::Mutex::new(Some(asked));
     let service = service_fn(move |mut request: Request<RequestBody>| {
@@ -198,8 +198,8 @@ async fn carrier_that_nobody_drives_any_more_is_cut() {
     no_task_left().await;
 }
 
-fn refusal(code: Code) -> Refused {
-    Refused { code, message: "limits.sessions is reached".into(), retry_after: Some(Duration::from_millis(2_500)) }
+fn refusal(code: Code) -> RpcRefused {
+    RpcRefused { code, message: "limits.sessions is reached".into(), retry_after: Some(Duration::from_millis(2_500)) }
 }
 
 async fn answered(response: Response<Empty<Bytes>>) -> ConnectError {

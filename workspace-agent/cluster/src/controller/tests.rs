@@ -3,7 +3,7 @@ use tunnel_proto::reconcile::NamespaceMode;
 
 use super::*;
 use crate::FIELD_MANAGER;
-use crate::api::Api;
+use crate::api::CancelableApi;
 use crate::config::Scope;
 use crate::resources::Resources;
 use crate::worker::Remainder;
@@ -15,17 +15,17 @@ fn controller() -> Controller {
     let config = kube::Config::new(http::Uri::from_static("http://127.0.0.1:1"));
     let client = kube::Client::try_from(config).expect("a client");
     let shell = Shell {
-        api: Api::new(client, FIELD_MANAGER),
+        api: CancelableApi::new(client, FIELD_MANAGER),
         resources: Resources::default(),
         sources: Arc::default(),
         mode: NamespaceMode::Unique,
     };
-    Controller::new(Arc::new(shell), Arc::new(Shared::after(0)))
+    Controller::new(Arc::new(shell), Arc::new(ConversationShared::after(0)))
 }
 
 fn add(controller: &mut Controller) {
     let scope = Scope { cluster: "c".into(), workspace: NAME.into(), namespace: "ns".into() };
-    controller.add(NAME, || Slot::new(scope, CancellationToken::new()));
+    controller.add(NAME, || Mailbox::new(scope, CancellationToken::new()));
 }
 
 /// Begins a pass; the caller says what comes of it.

@@ -9,7 +9,7 @@ use crate::object::ObjectKey;
 
 /// Whether an object is there, and the environment's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ObjectState {
     /// It was recorded, or its application was tried, and it has not been looked at since.
     Unknown,
     Ours,
@@ -20,24 +20,25 @@ enum State {
 }
 
 #[derive(Clone, Debug)]
-struct Entry {
+struct BookEntry {
     version: String,
     uid: String,
-    state: State,
+    state: ObjectState,
 }
 
 /// The objects that are, were or are to be the environment's.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Book {
-    entries: BTreeMap<ObjectKey, Entry>,
+pub(super) struct ObjectBook {
+    entries: BTreeMap<ObjectKey, BookEntry>,
 }
 
-impl Book {
+impl ObjectBook {
     /// Opens the book with the objects that the gateway has recorded. Objects that no inventory could track were never
     /// made.
     pub(super) fn new(recorded: &[ObjectRef]) -> Self {
         let entry = |object: &ObjectRef| {
-            let entry = Entry { version: object.version.clone(), uid: object.uid.clone(), state: State::Unknown };
+            let entry =
+                BookEntry { version: object.version.clone(), uid: object.uid.clone(), state: ObjectState::Unknown };
             Some((key(object)?, entry))
         };
         Self { entries: recorded.iter().filter_map(entry).collect() }
@@ -46,13 +47,16 @@ impl Book {
     /// Adds an object that may be there, or is about to be made.
     pub(super) fn add(&mut self, key: &ObjectKey, version: &str) {
         let entry = self.entries.entry(key.clone());
-        let entry =
-            entry.or_insert_with(|| Entry { version: String::new(), uid: String::new(), state: State::Unknown });
+        let entry = entry.or_insert_with(|| BookEntry {
+            version: String::new(),
+            uid: String::new(),
+            state: ObjectState::Unknown,
+        });
         if !version.is_empty() {
             version.clone_into(&mut entry.version);
         }
-        if entry.state == State::Not {
-            entry.state = State::Unknown;
+        if entry.state == ObjectState::Not {
+            entry.state = ObjectState::Unknown;
         }
     }
 
@@ -60,21 +64,21 @@ impl Book {
     pub(super) fn ours(&mut self, key: &ObjectKey, uid: &str) {
         if let Some(entry) = self.entries.get_mut(key) {
             uid.clone_into(&mut entry.uid);
-            entry.state = State::Ours;
+            entry.state = ObjectState::Ours;
         }
     }
 
     /// Notes that an object is there, and stays although it is not wanted.
     pub(super) fn kept(&mut self, key: &ObjectKey) {
         if let Some(entry) = self.entries.get_mut(key) {
-            entry.state = State::Kept;
+            entry.state = ObjectState::Kept;
         }
     }
 
     /// Notes that an object is not there, or not the environment's.
     pub(super) fn not(&mut self, key: &ObjectKey) {
         if let Some(entry) = self.entries.get_mut(key) {
-            entry.state = State::Not;
+            entry.state = ObjectState::Not;
         }
     }
 
@@ -93,37 +97,37 @@ impl Book {
 
     /// Returns the objects that were not looked at.
     pub(super) fn unknown(&self) -> Vec<ObjectKey> {
-        self.those(|state| state == State::Unknown)
+        self.those(|state| state == ObjectState::Unknown)
     }
 
     /// Returns whether an object is there, or may be, and does not stay.
     pub(super) fn is_to_go(&self, key: &ObjectKey) -> bool {
-        self.entries.get(key).is_some_and(|entry| matches!(entry.state, State::Unknown | State::Ours))
+        self.entries.get(key).is_some_and(|entry| matches!(entry.state, ObjectState::Unknown | ObjectState::Ours))
     }
 
     /// Returns whether something in a namespace is kept.
     pub(super) fn keeps_in(&self, namespace: &str) -> bool {
-        self.entries.iter().any(|(key, entry)| key.namespace == namespace && entry.state == State::Kept)
+        self.entries.iter().any(|(key, entry)| key.namespace == namespace && entry.state == ObjectState::Kept)
     }
 
     /// Returns the namespaces in which something is, or may be, the environment's.
     pub(super) fn namespaces(&self) -> BTreeSet<String> {
-        let there = self.entries.iter().filter(|(_, entry)| entry.state != State::Not);
+        let there = self.entries.iter().filter(|(_, entry)| entry.state != ObjectState::Not);
         there.map(|(key, _)| key.namespace.clone()).filter(|namespace| !namespace.is_empty()).collect()
     }
 
     /// Returns the objects that are known not to be the environment's.
     pub(super) fn gone(&self) -> BTreeSet<ObjectKey> {
-        self.those(|state| state == State::Not).into_iter().collect()
+        self.those(|state| state == ObjectState::Not).into_iter().collect()
     }
 
     /// Returns the objects that are, or may be, the environment's.
     pub(super) fn objects(&self) -> Vec<ObjectRef> {
-        let there = self.entries.iter().filter(|(_, entry)| entry.state != State::Not);
+        let there = self.entries.iter().filter(|(_, entry)| entry.state != ObjectState::Not);
         there.map(|(key, entry)| reference(key, &entry.version, &entry.uid)).collect()
     }
 
-    fn those(&self, is_it: impl Fn(State) -> bool) -> Vec<ObjectKey> {
+    fn those(&self, is_it: impl Fn(ObjectState) -> bool) -> Vec<ObjectKey> {
         self.entries.iter().filter(|(_, entry)| is_it(entry.state)).map(|(key, _)| key.clone()).collect()
     }
 }

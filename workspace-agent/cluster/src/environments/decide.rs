@@ -2,7 +2,7 @@
 
 use tunnel_proto::environments::{Blocker, ObjectErrorCode};
 
-use crate::object::{Live, NAMESPACE, OWNER_ANNOTATION, ObjectKey};
+use crate::object::{LiveObject, NAMESPACE, OWNER_ANNOTATION, ObjectKey};
 use crate::order::sort_to_delete;
 use crate::retry::ApiError;
 
@@ -11,26 +11,26 @@ const PLAIN_GROUPS: [&str; 2] = ["", "rbac.authorization.k8s.io"];
 
 /// Ownership of the object that has a wanted object's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum ObjectOwnership {
     /// There is none.
     New,
     /// It is this environment's.
-    Ours(Live),
+    Ours(LiveObject),
     /// The same, and it is being deleted.
-    Leaving(Live),
+    Leaving(LiveObject),
     /// It is another owner's, or has no owner.
     Foreign,
 }
 
 /// Judges the live object under the name of a wanted one.
-pub(super) fn standing(live: Option<Live>, inventory: &str) -> Standing {
+pub(super) fn standing(live: Option<LiveObject>, inventory: &str) -> ObjectOwnership {
     match live {
-        None => Standing::New,
+        None => ObjectOwnership::New,
         Some(live) if live.annotations.get(OWNER_ANNOTATION).map(String::as_str) != Some(inventory) => {
-            Standing::Foreign
+            ObjectOwnership::Foreign
         }
-        Some(live) if live.deleting_since.is_some() => Standing::Leaving(live),
-        Some(live) => Standing::Ours(live),
+        Some(live) if live.deleting_since.is_some() => ObjectOwnership::Leaving(live),
+        Some(live) => ObjectOwnership::Ours(live),
     }
 }
 
@@ -91,7 +91,7 @@ pub(super) fn is_namespace(key: &ObjectKey) -> bool {
 }
 
 /// Names the finalizers that hold an object that is to go.
-pub(super) fn blocker(key: &ObjectKey, live: &Live, message: String) -> Blocker {
+pub(super) fn blocker(key: &ObjectKey, live: &LiveObject, message: String) -> Blocker {
     let place = if key.namespace.is_empty() { String::new() } else { format!("{}/", key.namespace) };
     Blocker {
         object: format!("{} {place}{}", key.kind, key.name),
@@ -102,7 +102,7 @@ pub(super) fn blocker(key: &ObjectKey, live: &Live, message: String) -> Blocker 
 }
 
 /// Says which finalizers hold an object that is being deleted.
-pub(super) fn held_by(live: &Live) -> String {
+pub(super) fn held_by(live: &LiveObject) -> String {
     if live.finalizers.is_empty() { String::new() } else { format!(", held by {}", live.finalizers.join(", ")) }
 }
 

@@ -22,7 +22,7 @@ struct Lane {
 
 /// A call's place among those for its inventory.
 #[derive(Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct LanePosition<'a> {
     lanes: &'a Lanes,
     inventory: String,
     turn: Arc<Semaphore>,
@@ -31,7 +31,7 @@ pub(super) struct Place<'a> {
 
 impl Lanes {
     /// Lets a call in, and ends the one before it. The call ends with `end` too.
-    pub(super) fn enter(&self, inventory: &str, end: &CancellationToken) -> Place<'_> {
+    pub(super) fn enter(&self, inventory: &str, end: &CancellationToken) -> LanePosition<'_> {
         let ended = end.child_token();
         let mut lanes = self.lanes.lock();
         let lane = lanes.entry(inventory.to_owned()).or_insert_with(|| Lane {
@@ -44,11 +44,11 @@ impl Lanes {
         let before = std::mem::replace(&mut lane.newest, ended.clone());
         drop(lanes);
         before.cancel();
-        Place { lanes: self, inventory: inventory.to_owned(), turn, ended }
+        LanePosition { lanes: self, inventory: inventory.to_owned(), turn, ended }
     }
 }
 
-impl Place<'_> {
+impl LanePosition<'_> {
     /// Waits until the calls before have ended; `None` if this one is to end itself.
     pub(super) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
         let turn = self.ended.run_until_cancelled(self.turn.clone().acquire_owned()).await?;
@@ -62,7 +62,7 @@ impl Place<'_> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for LanePosition<'_> {
     fn drop(&mut self) {
         let mut lanes = self.lanes.lanes.lock();
         if let Some(lane) = lanes.get_mut(&self.inventory) {

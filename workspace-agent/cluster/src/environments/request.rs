@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
-use tunnel_proto::environments::{Apply, Call, Identity, ObjectError, ObjectErrorCode, ObjectRef, Scope};
+use tunnel_proto::environments::{Apply, Call, CallIdentity, ObjectError, ObjectErrorCode, ObjectRef, Scope};
 
 use super::whole;
 use crate::api::escape;
 use crate::inventory::encode;
-use crate::object::{CLUSTER_LABEL, INVENTORY_LABEL, NAMESPACE, OWNER_ANNOTATION, Object, ObjectKey};
+use crate::object::{CLUSTER_LABEL, INVENTORY_LABEL, NAMESPACE, OWNER_ANNOTATION, ObjectKey, SentObject};
 use crate::order::sort_to_apply;
 use crate::terminate::is_reserved;
 
@@ -37,10 +37,10 @@ pub(super) fn first(call: &Call, namespace: &str) -> ObjectRef {
         Call::Apply(apply) => serde_json::from_slice::<Vec<Value>>(&apply.objects).ok(),
         Call::Remove(_) => None,
     };
-    let mut wanted = wanted.into_iter().flatten().filter_map(Object::read);
+    let mut wanted = wanted.into_iter().flatten().filter_map(SentObject::read);
     let wanted = wanted.next().map(|object| reference(&object.key, &object.version, "")).filter(ObjectRef::is_valid);
     wanted.or_else(|| tracked(call).first().cloned()).unwrap_or_else(|| {
-        let Object { key, version, .. } = inventory(call.scope(), namespace);
+        let SentObject { key, version, .. } = inventory(call.scope(), namespace);
         reference(&key, &version, "")
     })
 }
@@ -72,13 +72,13 @@ pub(super) fn key(object: &ObjectRef) -> Option<ObjectKey> {
 ///
 /// # Errors
 /// Everything that is wrong with them: then nothing is applied.
-pub(super) fn objects(apply: &Apply) -> Result<Vec<Object>, Vec<ObjectError>> {
+pub(super) fn objects(apply: &Apply) -> Result<Vec<SentObject>, Vec<ObjectError>> {
     let bad = |message: String| vec![whole(ObjectErrorCode::Invalid, message)];
     let values: Vec<Value> = serde_json::from_slice(&apply.objects)
         .map_err(|error| bad(format!("what is to be applied is not a JSON array of objects: {error}")))?;
     let (mut objects, mut errors, mut seen) = (Vec::new(), Vec::new(), BTreeSet::new());
     for (index, value) in values.into_iter().enumerate() {
-        let object = Object::read(value).filter(|object| reference(&object.key, &object.version, "").is_valid());
+        let object = SentObject::read(value).filter(|object| reference(&object.key, &object.version, "").is_valid());
         let Some(object) = object else {
             errors.extend(bad(format!("object {index} has no apiVersion, kind or name that Kubernetes could have")));
             continue;
@@ -99,7 +99,7 @@ pub(super) fn objects(apply: &Apply) -> Result<Vec<Object>, Vec<ObjectError>> {
     Ok(objects)
 }
 
-fn check(object: &Object, scope: &Scope) -> Result<(), String> {
+fn check(object: &SentObject, scope: &Scope) -> Result<(), String> {
     if object.annotation(OWNER_ANNOTATION) != Some(&scope.inventory) {
         return Err(format!("{} has not the mark of its environment", object.key));
     }
@@ -121,7 +121,7 @@ pub(super) fn reserved(key: &ObjectKey, scope: &Scope) -> Option<&'static str> {
 }
 
 /// Makes the inventory of an environment, as yet without tracked objects.
-pub(super) fn inventory(scope: &Scope, namespace: &str) -> Object {
+pub(super) fn inventory(scope: &Scope, namespace: &str) -> SentObject {
     let name = &scope.inventory;
     let labels = json!({INVENTORY_LABEL: name, CLUSTER_LABEL: scope.cluster, ENVIRONMENT_LABEL: scope.environment});
     let value = json!({"apiVersion": "v1", "kind": "ConfigMap",
@@ -132,14 +132,14 @@ pub(super) fn inventory(scope: &Scope, namespace: &str) -> Object {
         group: String::new(),
         kind: "ConfigMap".to_owned(),
     };
-    Object { key, version: "v1".to_owned(), value }
+    SentObject { key, version: "v1".to_owned(), value }
 }
 
 /// Makes the header fields by which requests are made as another user (Kubernetes, "User impersonation").
 ///
 /// # Errors
 /// A text that names the identity for which the agent does not act.
-pub(super) fn impersonation(identity: &Identity) -> Result<HeaderMap, String> {
+pub(super) fn impersonation(identity: &CallIdentity) -> Result<HeaderMap, String> {
     let refused = |what: &str, text: &str, prefix: &str| {
         Err(format!("the agent acts for no {what} `{text}`: only for those of `{prefix}`"))
     };

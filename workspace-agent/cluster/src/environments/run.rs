@@ -13,19 +13,19 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tunnel_proto::environments::{Done, ObjectError, ObjectErrorCode, ObjectRef, Scope, Step, TRACKED_MAX};
+use tunnel_proto::environments::{Done, ObjectError, ObjectErrorCode, ObjectRef, ObjectStep, Scope, TRACKED_MAX};
 use tunnel_proto::reconcile::FailureKind;
 
-use super::book::Book;
-use super::decide::{self, Standing};
+use super::book::ObjectBook;
+use super::decide::{self, ObjectOwnership};
 use super::request;
 use super::say::Say;
 use super::{superseded, whole};
-use crate::api::Api;
+use crate::api::CancelableApi;
 use crate::apply::Stopped;
 use crate::delete;
 use crate::ledger;
-use crate::object::{Live, Object, ObjectKey};
+use crate::object::{LiveObject, ObjectKey, SentObject};
 use crate::resources::Resources;
 use crate::retry::ApiError;
 
@@ -42,16 +42,16 @@ const WAITING_PERIOD: Duration = Duration::from_secs(5);
 const NOT_OURS: &str = "it is not of this environment";
 
 /// A call, and its results so far.
-pub(super) struct Run<'a> {
+pub(super) struct CallRun<'a> {
     /// Sends requests as the agent itself: for the inventory.
-    own: Api,
+    own: CancelableApi,
     /// Sends requests as the identity that the gateway named.
-    acting: Api,
+    acting: CancelableApi,
     resources: &'a Resources,
     scope: &'a Scope,
-    inventory: Object,
+    inventory: SentObject,
     say: &'a Say,
-    book: Book,
+    book: ObjectBook,
     done: Done,
     /// Namespaces in which an object was let go that stays: they stay with it.
     lost: BTreeSet<String>,
@@ -60,12 +60,12 @@ pub(super) struct Run<'a> {
 }
 
 /// Result whose error ends a call early: it is about all objects.
-type Outcome<T> = Result<T, Box<ObjectError>>;
+type CallOutcome<T> = Result<T, Box<ObjectError>>;
 
-impl<'a> Run<'a> {
+impl<'a> CallRun<'a> {
     pub(super) fn new(
-        own: Api,
-        acting: Api,
+        own: CancelableApi,
+        acting: CancelableApi,
         resources: &'a Resources,
         namespace: &str,
         scope: &'a Scope,
@@ -79,7 +79,7 @@ impl<'a> Run<'a> {
             scope,
             inventory,
             say,
-            book: Book::default(),
+            book: ObjectBook::default(),
             done: Done::default(),
             lost: BTreeSet::new(),
             is_end: false,
@@ -87,8 +87,8 @@ impl<'a> Run<'a> {
     }
 
     /// Opens the book with what the gateway and the inventory have recorded.
-    async fn open(&mut self, recorded: &[ObjectRef]) -> Outcome<()> {
-        self.book = Book::new(recorded);
+    async fn open(&mut self, recorded: &[ObjectRef]) -> CallOutcome<()> {
+        self.book = ObjectBook::new(recorded);
         let (_, tracked) = ledger::read(&self.own, &self.inventory.key).await.map_err(stopped)?;
         tracked.iter().for_each(|key| self.book.add(key, ""));
         if self.book.keys().len() > TRACKED_MAX {
@@ -99,7 +99,7 @@ impl<'a> Run<'a> {
     }
 
     /// Ends the call: looks at the objects that were not looked at, and has the inventory track what is there.
-    async fn close(mut self, ended: Outcome<()>) -> Done {
+    async fn close(mut self, ended: CallOutcome<()>) -> Done {
         let ended = match ended {
             Ok(()) => self.settle().await,
             Err(error) => Err(error),
@@ -111,7 +111,7 @@ impl<'a> Run<'a> {
         self.done
     }
 
-    async fn settle(&mut self) -> Outcome<()> {
+    async fn settle(&mut self) -> CallOutcome<()> {
         for key in self.book.unknown() {
             match delete::look(&self.acting, self.resources, &key).await {
                 Ok(live) => self.note(&key, live),
@@ -128,18 +128,18 @@ impl<'a> Run<'a> {
         if self.book.objects().is_empty() {
             let (live, tracked) = ledger::read(&self.own, &self.inventory.key).await.map_err(stopped)?;
             if let Some(live) = live.filter(|_| tracked.is_empty()) {
-                ledger::delete(&self.own, &self.inventory.key, &Live::read(&live)).await.map_err(stopped)?;
+                ledger::delete(&self.own, &self.inventory.key, &LiveObject::read(&live)).await.map_err(stopped)?;
             }
         }
         Ok(())
     }
 
     /// Notes the live object under an object's name.
-    fn note(&mut self, key: &ObjectKey, live: Option<Live>) {
+    fn note(&mut self, key: &ObjectKey, live: Option<LiveObject>) {
         match decide::standing(live, &self.scope.inventory) {
-            Standing::Ours(live) | Standing::Leaving(live) => self.book.ours(key, &live.uid),
-            Standing::New => self.book.not(key),
-            Standing::Foreign => self.release(key, NOT_OURS, true),
+            ObjectOwnership::Ours(live) | ObjectOwnership::Leaving(live) => self.book.ours(key, &live.uid),
+            ObjectOwnership::New => self.book.not(key),
+            ObjectOwnership::Foreign => self.release(key, NOT_OURS, true),
         }
     }
 
@@ -147,7 +147,7 @@ impl<'a> Run<'a> {
     /// after them any more.
     fn release(&mut self, key: &ObjectKey, message: &str, is_lost: bool) {
         self.book.not(key);
-        self.say(key, Step::Kept, message);
+        self.say(key, ObjectStep::Kept, message);
         if is_lost {
             self.lost.insert(key.namespace.clone());
         }
@@ -158,7 +158,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn say(&self, key: &ObjectKey, step: Step, message: impl Into<String>) {
+    fn say(&self, key: &ObjectKey, step: ObjectStep, message: impl Into<String>) {
         self.say.step(self.book.reference(key), step, message);
     }
 
@@ -167,11 +167,11 @@ impl<'a> Run<'a> {
     }
 
     /// Takes the error of one object; gives it back if it is of all.
-    fn fail(&mut self, key: &ObjectKey, error: ObjectError) -> Outcome<()> {
+    fn fail(&mut self, key: &ObjectKey, error: ObjectError) -> CallOutcome<()> {
         if decide::is_of_all(error.code) {
             return Err(of_all(error));
         }
-        self.say(key, Step::Failed, error.message.clone());
+        self.say(key, ObjectStep::Failed, error.message.clone());
         self.done.errors.push(error);
         Ok(())
     }
@@ -179,9 +179,9 @@ impl<'a> Run<'a> {
     /// Waits until objects are gone, or others have their names, or it is `deadline`. Returns those that are left.
     async fn until_gone(
         &mut self,
-        mut leaving: Vec<(ObjectKey, Live)>,
+        mut leaving: Vec<(ObjectKey, LiveObject)>,
         deadline: Instant,
-    ) -> Outcome<Vec<(ObjectKey, Live)>> {
+    ) -> CallOutcome<Vec<(ObjectKey, LiveObject)>> {
         let (mut pause, longest) = GONE_POLL;
         let mut said = Instant::now();
         loop {
@@ -192,7 +192,7 @@ impl<'a> Run<'a> {
                     // An object that has taken over the name is judged where it is met next.
                     Ok(_) => {
                         self.book.not(&key);
-                        self.say(&key, Step::Gone, "");
+                        self.say(&key, ObjectStep::Gone, "");
                     }
                     Err(error) => {
                         let error = self.error(&key, &error);
@@ -206,7 +206,7 @@ impl<'a> Run<'a> {
             if said.elapsed() >= WAITING_PERIOD {
                 said = Instant::now();
                 for (key, live) in &left {
-                    self.say(key, Step::Waiting, format!("it is still being deleted{}", decide::held_by(live)));
+                    self.say(key, ObjectStep::Waiting, format!("it is still being deleted{}", decide::held_by(live)));
                 }
             }
             leaving = left;

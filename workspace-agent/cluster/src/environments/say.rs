@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncWrite, AsyncWriteExt as _, WriteHalf};
 use tokio::sync::mpsc;
-use tunnel_proto::environments::{Answer, Done, ObjectRef, Progress, Step};
+use tunnel_proto::environments::{CallAnswer, CallProgress, Done, ObjectRef, ObjectStep};
 
 /// Answers that wait to be written.
 const ANSWERS_MAX: usize = 256;
@@ -17,25 +17,25 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// Sender of answers.
 pub(super) struct Say {
-    sender: mpsc::Sender<Answer>,
+    sender: mpsc::Sender<CallAnswer>,
 }
 
 impl Say {
-    pub(super) fn new() -> (Self, mpsc::Receiver<Answer>) {
+    pub(super) fn new() -> (Self, mpsc::Receiver<CallAnswer>) {
         let (sender, heard) = mpsc::channel(ANSWERS_MAX);
         (Self { sender }, heard)
     }
 
     /// Sends a step of an object.
-    pub(super) fn step(&self, object: ObjectRef, step: Step, message: impl Into<String>) {
+    pub(super) fn step(&self, object: ObjectRef, step: ObjectStep, message: impl Into<String>) {
         // Full: the reader follows slowly, and hears the end.
-        drop(self.sender.try_send(Answer::Progress(Progress { object, step, message: message.into() })));
+        drop(self.sender.try_send(CallAnswer::Progress(CallProgress { object, step, message: message.into() })));
     }
 
     /// Sends the last answer.
     pub(super) async fn last(self, done: Done) {
         // An error means that the reader is gone.
-        drop(self.sender.send(Answer::Done(done)).await);
+        drop(self.sender.send(CallAnswer::Done(done)).await);
     }
 }
 
@@ -44,7 +44,7 @@ impl Say {
 /// # Errors
 /// The channel's error when it is broken.
 pub(super) async fn speak<C: AsyncWrite>(
-    mut heard: mpsc::Receiver<Answer>,
+    mut heard: mpsc::Receiver<CallAnswer>,
     mut write: WriteHalf<C>,
     first: ObjectRef,
 ) -> io::Result<()> {
@@ -53,13 +53,13 @@ pub(super) async fn speak<C: AsyncWrite>(
         let answer = match tokio::time::timeout(SILENCE_MAX, heard.recv()).await {
             Ok(Some(answer)) => answer,
             Ok(None) => return write.shutdown().await,
-            Err(_elapsed) => Answer::Progress(Progress {
+            Err(_elapsed) => CallAnswer::Progress(CallProgress {
                 object: about.clone(),
-                step: Step::Waiting,
+                step: ObjectStep::Waiting,
                 message: "the Kubernetes API takes its time".to_owned(),
             }),
         };
-        if let Answer::Progress(progress) = &answer {
+        if let CallAnswer::Progress(progress) = &answer {
             about = progress.object.clone();
         }
         write.write_all(&answer.encode()).await?;

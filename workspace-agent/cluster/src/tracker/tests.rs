@@ -6,8 +6,8 @@ use super::*;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-fn progress(applied: u64) -> Report {
-    Report { workspace: "w".into(), namespace: "ns".into(), applied, ..Report::default() }
+fn progress(applied: u64) -> WorkspaceReport {
+    WorkspaceReport { workspace: "w".into(), namespace: "ns".into(), applied, ..WorkspaceReport::default() }
 }
 
 fn sent(tracker: &mut Tracker, at: Duration) -> Vec<(u64, u64)> {
@@ -75,7 +75,8 @@ fn workspace_that_changes_all_the_time_starves_no_other() {
         tracker.update_or_set("a", progress(round));
     }
     tracker.noted(3);
-    let unsettled: BTreeSet<_> = tracker.entries.iter().filter(|(_, entry)| entry.said != Said::Noted).collect_names();
+    let unsettled: BTreeSet<_> =
+        tracker.entries.iter().filter(|(_, entry)| entry.said != MessageState::Noted).collect_names();
     assert_eq!(unsettled, BTreeSet::from(["a"]));
 }
 
@@ -108,7 +109,7 @@ trait Names<'a> {
     fn collect_names(self) -> BTreeSet<&'a str>;
 }
 
-impl<'a, I: Iterator<Item = (&'a String, &'a Entry)>> Names<'a> for I {
+impl<'a, I: Iterator<Item = (&'a String, &'a TrackedMessage)>> Names<'a> for I {
     fn collect_names(self) -> BTreeSet<&'a str> {
         self.map(|(name, _)| name.as_str()).collect()
     }
@@ -174,7 +175,7 @@ proptest! {
                 Event::Progress(name, applied) => {
                     let name = format!("w{name}");
                     truth.insert(name.clone(), applied);
-                    tracker.update_or_set(&name, Report { workspace: name.clone(), ..progress(applied) });
+                    tracker.update_or_set(&name, WorkspaceReport { workspace: name.clone(), ..progress(applied) });
                 }
                 Event::Send => if let Some(report) = tracker.next_due(now) {
                     sent_up_to = report.number;
@@ -200,7 +201,7 @@ proptest! {
         prop_assert_eq!(&stored, &truth);
         prop_assert_eq!(tracker.unsettled(), 0);
         for (name, applied) in truth {
-            let is_due = tracker.update_or_set(&name, Report { workspace: name.clone(), ..progress(applied) });
+            let is_due = tracker.update_or_set(&name, WorkspaceReport { workspace: name.clone(), ..progress(applied) });
             prop_assert!(!is_due, "it was noted");
         }
     }

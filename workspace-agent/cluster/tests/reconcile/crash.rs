@@ -1,7 +1,7 @@
 //! An agent that is killed at any of its writes, before or after the API server carried it out: the next one finishes.
 
 use serde_json::json;
-use tunnel_proto::reconcile::{Intent, Report};
+use tunnel_proto::reconcile::{Intent, WorkspaceReport};
 use tunnel_proto::state::DesiredState;
 
 use crate::world::{Subject, World};
@@ -13,7 +13,7 @@ crate::scenarios! {
 /// One stretch of a workspace's life, which ends when a report says so.
 struct Stretch {
     intent: fn(&Subject) -> Intent,
-    is_over: fn(&Report) -> bool,
+    is_over: fn(&WorkspaceReport) -> bool,
 }
 
 fn more(subject: &Subject) -> Vec<serde_json::Value> {
@@ -22,7 +22,7 @@ fn more(subject: &Subject) -> Vec<serde_json::Value> {
     objects
 }
 
-fn is_applied(report: &Report, generation: u64) -> bool {
+fn is_applied(report: &WorkspaceReport, generation: u64) -> bool {
     report.applied >= generation && report.failure.is_none()
 }
 
@@ -75,7 +75,7 @@ async fn live(world: &World, subject: &Subject, write: usize, is_after: bool) ->
     let mut peer = world.agent().await;
     for Stretch { intent, is_over } in LIFE {
         peer.intend(intent(subject)).await;
-        let is_it = |report: &Report| report.workspace == subject.name && is_over(report);
+        let is_it = |report: &WorkspaceReport| report.workspace == subject.name && is_over(report);
         let killed = world.trouble.killed.clone();
         let dies = async { if is_killed { std::future::pending().await } else { killed.cancelled().await } };
         if peer.talk_until(dies, is_it).await {

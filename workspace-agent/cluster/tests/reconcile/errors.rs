@@ -155,12 +155,12 @@ async fn older_intent_is_ignored() {
 async fn conversation_ends_with_the_channel_or_with_what_cannot_be_understood() {
     let world = World::fake(Mode::Unique).await;
     let peer = world.agent().await;
-    assert!(matches!(peer.hang_up().await, agent_cluster::End::Closed));
+    assert!(matches!(peer.hang_up().await, agent_cluster::ClusterConversationEnd::Closed));
     let mut peer = world.agent().await;
     peer.raw(&[0xff; 16]).await;
-    assert!(matches!(peer.end().await, agent_cluster::End::Protocol(_)));
+    assert!(matches!(peer.end().await, agent_cluster::ClusterConversationEnd::Protocol(_)));
     let peer = world.agent().await;
-    assert!(matches!(peer.stop().await, agent_cluster::End::Stopped));
+    assert!(matches!(peer.stop().await, agent_cluster::ClusterConversationEnd::Stopped));
 }
 
 #[tokio::test(start_paused = true)]

@@ -27,7 +27,7 @@ async fn change_in_the_cluster_is_told_as_it_happens_and_once() {
                 json!({"observedGeneration": 1, "replicas": 1, "availableReplicas": 1, "updatedReplicas": 1});
         })
         .await;
-    let is_available = |report: &tunnel_proto::reconcile::Report| {
+    let is_available = |report: &tunnel_proto::reconcile::WorkspaceReport| {
         report.deployment.as_ref().is_some_and(|deployment| deployment.available == 1)
     };
     peer.until_within(Duration::from_millis(200), "change", is_available).await;
@@ -116,7 +116,7 @@ async fn deployment_is_reported_with_what_tells_its_state(world: &World) {
     assert_eq!((deployment.generation, deployment.replicas_wanted), (1, 1));
     if world.fake.is_none() {
         // Nodes and pods are played: they are ready at once.
-        let is_running = |report: &tunnel_proto::reconcile::Report| {
+        let is_running = |report: &tunnel_proto::reconcile::WorkspaceReport| {
             report.deployment.as_ref().is_some_and(|deployment| deployment.available == 1)
         };
         // That may be what was told already.

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use agent_cluster::kube::Client;
-use agent_cluster::{End, FIELD_MANAGER, Options, reconcile};
+use agent_cluster::{ClusterConversationEnd, FIELD_MANAGER, Options, reconcile};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tunnel_proto::reconcile::{Decoder, FromCluster, Intent, NamespaceMode, Report, Terms, ToCluster};
+use tunnel_proto::reconcile::{Decoder, FromCluster, Intent, NamespaceMode, Terms, ToCluster, WorkspaceReport};
 
 /// Longest wait for anything; on a real server, for the last look at something that is deleted.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -17,10 +17,10 @@ const PATIENCE: Duration = Duration::from_secs(90);
 pub(crate) struct Peer {
     channel: DuplexStream,
     decoder: Decoder<FromCluster>,
-    agent: JoinSet<End>,
+    agent: JoinSet<ClusterConversationEnd>,
     stop: CancellationToken,
     /// The newest report of each workspace.
-    pub(crate) reports: BTreeMap<String, Report>,
+    pub(crate) reports: BTreeMap<String, WorkspaceReport>,
     /// Reports that were received, repetitions included.
     pub(crate) received: usize,
     pub(crate) full_requests: usize,
@@ -84,7 +84,11 @@ impl Peer {
 
     /// Takes what the agent says, until it has said something of this kind.
     #[track_caller]
-    pub(crate) fn until(&mut self, what: &str, is_it: impl FnMut(&Report) -> bool) -> impl Future<Output = Report> {
+    pub(crate) fn until(
+        &mut self,
+        what: &str,
+        is_it: impl FnMut(&WorkspaceReport) -> bool,
+    ) -> impl Future<Output = WorkspaceReport> {
         self.until_within(PATIENCE, what, is_it)
     }
 
@@ -92,8 +96,8 @@ impl Peer {
         &mut self,
         patience: Duration,
         what: &str,
-        mut is_it: impl FnMut(&Report) -> bool,
-    ) -> Report {
+        mut is_it: impl FnMut(&WorkspaceReport) -> bool,
+    ) -> WorkspaceReport {
         let waiting = async {
             loop {
                 match self.next().await? {
@@ -115,7 +119,7 @@ impl Peer {
         }
     }
 
-    async fn take(&mut self, report: &Report) {
+    async fn take(&mut self, report: &WorkspaceReport) {
         self.received += 1;
         // A gateway takes a lower one for a repetition, whatever terms it has said meanwhile.
         assert!(report.number > self.last_number, "{} after {}", report.number, self.last_number);
@@ -139,9 +143,10 @@ impl Peer {
     }
 
     /// Waits until a generation is applied and all is well, if that was not told already.
-    pub(crate) async fn applied(&mut self, workspace: &str, generation: u64) -> Report {
-        let is_it =
-            |report: &Report| report.workspace == workspace && report.applied >= generation && report.failure.is_none();
+    pub(crate) async fn applied(&mut self, workspace: &str, generation: u64) -> WorkspaceReport {
+        let is_it = |report: &WorkspaceReport| {
+            report.workspace == workspace && report.applied >= generation && report.failure.is_none()
+        };
         match self.reports.get(workspace).filter(|report| is_it(report)) {
             Some(report) => report.clone(),
             None => self.until(&format!("{workspace} with generation {generation}"), is_it).await,
@@ -149,35 +154,36 @@ impl Peer {
     }
 
     /// Waits for a report that shows the Deployment, if the last one did not.
-    pub(crate) async fn deployed(&mut self, workspace: &str) -> Report {
-        let is_it = |report: &Report| report.workspace == workspace && report.deployment.is_some();
+    pub(crate) async fn deployed(&mut self, workspace: &str) -> WorkspaceReport {
+        let is_it = |report: &WorkspaceReport| report.workspace == workspace && report.deployment.is_some();
         match self.reports.get(workspace).filter(|report| is_it(report)) {
             Some(report) => report.clone(),
             None => self.until("Deployment", is_it).await,
         }
     }
 
-    pub(crate) async fn failed(&mut self, workspace: &str) -> Report {
+    pub(crate) async fn failed(&mut self, workspace: &str) -> WorkspaceReport {
         self.until("failure", |report| report.workspace == workspace && report.failure.is_some()).await
     }
 
-    pub(crate) async fn terminated(&mut self, workspace: &str) -> Report {
-        let is_done = |report: &Report| report.termination.as_ref().is_some_and(|termination| termination.is_done);
+    pub(crate) async fn terminated(&mut self, workspace: &str) -> WorkspaceReport {
+        let is_done =
+            |report: &WorkspaceReport| report.termination.as_ref().is_some_and(|termination| termination.is_done);
         self.until("end of the workspace", |report| report.workspace == workspace && is_done(report)).await
     }
 
     /// The gateway goes away; the agent ends what it does.
-    pub(crate) async fn hang_up(mut self) -> End {
+    pub(crate) async fn hang_up(mut self) -> ClusterConversationEnd {
         self.channel.shutdown().await.expect("the agent listens");
         self.end().await
     }
 
-    pub(crate) async fn end(mut self) -> End {
+    pub(crate) async fn end(mut self) -> ClusterConversationEnd {
         let ended = tokio::time::timeout(PATIENCE, self.agent.join_next()).await;
         ended.expect("it ends").expect("it was started").expect("no panic")
     }
 
-    pub(crate) async fn stop(self) -> End {
+    pub(crate) async fn stop(self) -> ClusterConversationEnd {
         self.stop.cancel();
         self.end().await
     }
@@ -191,7 +197,7 @@ impl Peer {
     pub(crate) async fn talk_until(
         &mut self,
         done: impl Future<Output = ()>,
-        mut is_over: impl FnMut(&Report) -> bool,
+        mut is_over: impl FnMut(&WorkspaceReport) -> bool,
     ) -> bool {
         let mut done = std::pin::pin!(done);
         let talk = async {

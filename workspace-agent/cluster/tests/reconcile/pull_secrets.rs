@@ -46,7 +46,7 @@ async fn pull_secret_is_copied_and_follows_its_source(world: &World) {
         }
     };
     world.until(&copy, "copied", has("eyJhdXRocyI6e319")).await;
-    let missing = |report: &tunnel_proto::reconcile::Report| {
+    let missing = |report: &tunnel_proto::reconcile::WorkspaceReport| {
         report.details.iter().any(|detail| detail.object.ends_with("/missing") && detail.reason == "PullSecret")
     };
     if !peer.reports.values().any(missing) {
@@ -81,7 +81,7 @@ async fn secret_that_is_for_something_else_is_not_copied(world: &World) {
     peer.intend(subject.running(1)).await;
     peer.applied("w", 1).await;
     peer.intend(with(&subject, 2, &namespace, &["database", "w-env"])).await;
-    let told = |report: &tunnel_proto::reconcile::Report| {
+    let told = |report: &tunnel_proto::reconcile::WorkspaceReport| {
         report.details.iter().filter(|detail| detail.reason == "PullSecret").count() == 2
     };
     let report = peer.until("why they are not copied", told).await;

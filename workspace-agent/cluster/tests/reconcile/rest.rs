@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::Method;
 use serde_json::{Value, json};
-use tunnel_proto::reconcile::Report;
+use tunnel_proto::reconcile::WorkspaceReport;
 
 use crate::trouble::Fault;
 use crate::world::{MODES, Mode, Subject, World};
@@ -29,7 +29,7 @@ async fn replicas(world: &World, subject: &Subject) -> Value {
     deployment["spec"]["replicas"].clone()
 }
 
-fn pods(report: &Report) -> Option<u32> {
+fn pods(report: &WorkspaceReport) -> Option<u32> {
     report.deployment.as_ref().map(|deployment| deployment.replicas)
 }
 
@@ -88,7 +88,7 @@ async fn start_waits_for_the_pod_of_before_whichever_agent_is_there_and_a_stop_d
         peer.listen(MINUTE).await;
         assert_eq!(replicas(&world, &subject).await, 0);
         end_pod(&world, &subject, "w-1").await;
-        let is_applied = |report: &Report| report.applied == 5;
+        let is_applied = |report: &WorkspaceReport| report.applied == 5;
         let report = peer.until_within(Duration::from_millis(200), "the start", is_applied).await;
         assert_eq!((replicas(&world, &subject).await, report.failure), (json!(1), None));
         peer.listen(MINUTE).await;

@@ -45,7 +45,7 @@ async fn what_holds_a_workspace_up_is_named_until_it_is_gone(world: &World) {
     let path = subject.path("configmaps", "w-scripts");
     world.change(&path, |object| object["metadata"]["finalizers"] = json!(["example.net/hold"])).await;
     peer.intend(subject.end(2)).await;
-    let held = |report: &tunnel_proto::reconcile::Report| {
+    let held = |report: &tunnel_proto::reconcile::WorkspaceReport| {
         let blockers =
             report.termination.as_ref().map(|termination| termination.blockers.as_slice()).unwrap_or_default();
         blockers.len() == 1 && blockers[0].object == "ConfigMap w-scripts"
@@ -74,7 +74,7 @@ async fn namespace_that_was_deleted_by_hand_is_the_end(world: &World) {
     world.delete(&subject.namespace_path()).await;
     peer.intend(subject.end(2)).await;
     if let Some(fake) = &world.fake {
-        let is_waiting = |report: &tunnel_proto::reconcile::Report| {
+        let is_waiting = |report: &tunnel_proto::reconcile::WorkspaceReport| {
             let termination = report.termination.as_ref();
             termination.is_some_and(|termination| !termination.is_done && termination.blockers.len() == 1)
         };

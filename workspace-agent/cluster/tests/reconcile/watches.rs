@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::Method;
 use serde_json::json;
-use tunnel_proto::reconcile::{Intent, Report, SecretRef, ToCluster};
+use tunnel_proto::reconcile::{Intent, SecretRef, ToCluster, WorkspaceReport};
 
 use crate::log::Log;
 use crate::trouble::Fault;
@@ -115,7 +115,7 @@ async fn first_workspace_after_an_empty_round_is_watched_at_once() {
         "namespace": subject.namespace}});
     let events = subject.path("events", "");
     world.make(events.trim_end_matches('/'), &event).await;
-    let is_told = |report: &Report| report.details.iter().any(|detail| detail.message == "exceeded quota");
+    let is_told = |report: &WorkspaceReport| report.details.iter().any(|detail| detail.message == "exceeded quota");
     peer.until_within(Duration::from_secs(1), "the event", is_told).await;
 }
 

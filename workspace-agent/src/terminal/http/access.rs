@@ -4,7 +4,7 @@ use ::http::header::{HOST, ORIGIN};
 use ::http::{HeaderMap, StatusCode};
 use tunnel_proto::terminal::{ACCESS_FIELD, ACCESS_OWNER, USER_FIELD};
 
-use super::{Refusal, only};
+use super::{TerminalRefusal, only};
 
 /// User behind a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,8 +13,8 @@ pub(super) struct Access {
     is_owner: bool,
 }
 
-const READ_ONLY: Refusal = Refusal(StatusCode::FORBIDDEN, "read_only");
-const FOREIGN_PAGE: Refusal = Refusal(StatusCode::FORBIDDEN, "foreign_page");
+const READ_ONLY: TerminalRefusal = TerminalRefusal(StatusCode::FORBIDDEN, "read_only");
+const FOREIGN_PAGE: TerminalRefusal = TerminalRefusal(StatusCode::FORBIDDEN, "foreign_page");
 
 impl Access {
     /// Reads the gateway's fields. A field that is missing, or there twice, gives nothing.
@@ -37,7 +37,7 @@ impl Access {
     ///
     /// # Errors
     /// The user may only look, or another page than the agent's own is behind the request.
-    pub(super) fn may_change(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+    pub(super) fn may_change(&self, headers: &HeaderMap) -> Result<(), TerminalRefusal> {
         if !self.is_owner {
             return Err(READ_ONLY);
         }
@@ -49,7 +49,7 @@ impl Access {
     ///
     /// # Errors
     /// Another page than the agent's own is behind the request.
-    pub(super) fn may_connect(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+    pub(super) fn may_connect(&self, headers: &HeaderMap) -> Result<(), TerminalRefusal> {
         if is_foreign(headers) { Err(FOREIGN_PAGE) } else { Ok(()) }
     }
 }

@@ -16,8 +16,8 @@ fn terminal() -> Terminal {
 
 fn drain(terminal: &mut Terminal, viewer: ViewerId) -> Vec<ToPage> {
     std::iter::from_fn(|| match terminal.next(viewer) {
-        Next::Message(message) => Some(message),
-        Next::Nothing | Next::Gone => None,
+        ViewerInput::Message(message) => Some(message),
+        ViewerInput::Nothing | ViewerInput::Gone => None,
     })
     .collect()
 }
@@ -66,7 +66,7 @@ fn newer_connection_of_a_page_ends_the_older_one() {
     let mut terminal = terminal();
     let old = terminal.join(joining(1, None)).unwrap();
     let new = terminal.join(joining(1, None)).unwrap();
-    assert_eq!((terminal.next(old), terminal.viewers()), (Next::Gone, 1));
+    assert_eq!((terminal.next(old), terminal.viewers()), (ViewerInput::Gone, 1));
     assert_eq!(terminal.typed(old, 0, "x".into()), Err(Misuse::Gone));
     assert_eq!(terminal.typed(new, 0, "x".into()).as_deref(), Ok(&b"x"[..]));
 }
@@ -135,7 +135,7 @@ fn end_is_told_once_behind_the_last_word() {
     terminal.ended(Some(3));
     let messages = drain(&mut terminal, viewer);
     assert_eq!(messages[messages.len() - 2..], [ToPage::Output("bye".into()), ToPage::Ended(Some(3))]);
-    assert_eq!(terminal.next(viewer), Next::Nothing);
+    assert_eq!(terminal.next(viewer), ViewerInput::Nothing);
 }
 
 #[test]
@@ -269,7 +269,7 @@ proptest! {
                     let joining = joining(page, known.at.filter(|_| knows));
                     known.viewer = Some(terminal.join(joining).unwrap());
                     let viewer = known.viewer.unwrap();
-                    if let Next::Message(welcome) = terminal.next(viewer) {
+                    if let ViewerInput::Message(welcome) = terminal.next(viewer) {
                         known.hear(welcome, &said);
                     }
                     // What was not taken is typed again, and perhaps some of what was.
@@ -289,7 +289,7 @@ proptest! {
                     let known = pages.entry(page).or_default();
                     let Some(viewer) = known.viewer else { continue };
                     for _ in 0..messages {
-                        let Next::Message(message) = terminal.next(viewer) else { break };
+                        let ViewerInput::Message(message) = terminal.next(viewer) else { break };
                         known.hear(message, &said);
                     }
                 }

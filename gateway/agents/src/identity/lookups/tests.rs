@@ -16,16 +16,16 @@ async fn what_was_asked_before_counts_while_the_store_is_away_and_nothing_else()
     let lookups = Lookups::new(store.clone());
     let before = lookups.token(&known).await.unwrap();
     assert!(before.is_some() && lookups.workspace(&app).await.unwrap().is_some());
-    assert_eq!(lookups.running(&app).await, Ok(Running::Unmanaged));
+    assert_eq!(lookups.running(&app).await, Ok(ExpectedRun::Unmanaged));
     away(&store);
     assert_eq!(lookups.token(&known).await, Ok(before));
     assert!(lookups.workspace(&app).await.unwrap().is_some());
-    assert_eq!(lookups.running(&app).await, Ok(Running::Unmanaged));
-    assert_eq!(lookups.token(&unknown).await, Err(Refusal::Unavailable("the store")));
-    assert_eq!(lookups.workspace(&other).await, Err(Refusal::Unavailable("the store")));
+    assert_eq!(lookups.running(&app).await, Ok(ExpectedRun::Unmanaged));
+    assert_eq!(lookups.token(&unknown).await, Err(CredentialRefusal::Unavailable("the store")));
+    assert_eq!(lookups.workspace(&other).await, Err(CredentialRefusal::Unavailable("the store")));
     assert!(lookups.forget(&AccessChange::Token(known)) && !lookups.forget(&AccessChange::Token(unknown)));
     lookups.refresh().await;
-    assert_eq!(lookups.token(&known).await, Err(Refusal::Unavailable("the store")), "it was changed before");
+    assert_eq!(lookups.token(&known).await, Err(CredentialRefusal::Unavailable("the store")), "it was changed before");
     assert!(lookups.forget(&AccessChange::Workspace(app.clone())));
     assert!(lookups.workspace(&app).await.is_err() && lookups.running(&app).await.is_err());
     store.availability().answered(Instant::now());
@@ -56,7 +56,7 @@ async fn process_that_used_its_token_comes_back_with_it_and_no_other_does() {
     away(&store);
     assert_eq!(lookups.spend(&token, NOW).await, Ok(Spent::Again(token.until)));
     let of_another = TokenUse { process_hash: &[3; 32], ..token };
-    assert_eq!(lookups.spend(&of_another, NOW).await, Err(Refusal::Unavailable("the store")));
+    assert_eq!(lookups.spend(&of_another, NOW).await, Err(CredentialRefusal::Unavailable("the store")));
 }
 
 #[test]

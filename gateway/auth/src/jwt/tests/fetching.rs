@@ -68,7 +68,7 @@ async fn storm_of_unknown_key_ids_asks_the_issuer_once_per_cool_down_and_only_it
     for number in 0..200 {
         let stranger = Signer::new(&format!("made-up-{number}"));
         let refused = set.verify(&stranger.sign(&good()), &expect(), now()).await;
-        let wanted = if number == 0 { Refused::UnknownKey } else { Refused::UnknownKeySoFar };
+        let wanted = if number == 0 { TokenRefused::UnknownKey } else { TokenRefused::UnknownKeySoFar };
         assert_eq!(refused, Err(wanted), "{number}");
         tokio::time::advance(Duration::from_millis(50)).await;
     }
@@ -118,10 +118,10 @@ async fn new_key_is_found_after_a_rotation_also_if_those_who_ask_hang_up() {
     tokio::time::sleep(Duration::from_millis(1)).await;
     set.verify(&new.sign(&good()), &expect(), now()).await.expect("what was begun went on");
     assert_eq!(published.asked(), 2);
-    assert_eq!(set.verify(&old.sign(&good()), &expect(), now()).await, Err(Refused::UnknownKeySoFar), "too soon");
+    assert_eq!(set.verify(&old.sign(&good()), &expect(), now()).await, Err(TokenRefused::UnknownKeySoFar), "too soon");
     *published.gate.lock() = None;
     tokio::time::advance(COOL_DOWN).await;
-    assert_eq!(set.verify(&old.sign(&good()), &expect(), now()).await, Err(Refused::UnknownKey));
+    assert_eq!(set.verify(&old.sign(&good()), &expect(), now()).await, Err(TokenRefused::UnknownKey));
 }
 
 #[tokio::test(start_paused = true)]
@@ -131,10 +131,10 @@ async fn key_that_is_new_is_not_called_unknown_by_an_issuer_that_was_not_asked_o
     let set = published.set();
     set.verify(&old.sign(&good()), &expect(), now()).await.unwrap();
     published.publish(&[&old, &new]);
-    assert_eq!(set.verify(&new.sign(&good()), &expect(), now()).await, Err(Refused::UnknownKeySoFar), "not asked");
+    assert_eq!(set.verify(&new.sign(&good()), &expect(), now()).await, Err(TokenRefused::UnknownKeySoFar), "not asked");
     *published.keys.lock() = None;
     tokio::time::advance(COOL_DOWN).await;
-    assert_eq!(set.verify(&new.sign(&good()), &expect(), now()).await, Err(Refused::UnknownKeySoFar), "no answer");
+    assert_eq!(set.verify(&new.sign(&good()), &expect(), now()).await, Err(TokenRefused::UnknownKeySoFar), "no answer");
     published.publish(&[&old, &new]);
     tokio::time::advance(COOL_DOWN).await;
     set.verify(&new.sign(&good()), &expect(), now()).await.expect("it is read");
@@ -156,9 +156,9 @@ async fn keys_outlive_an_issuer_that_cannot_be_reached_and_a_key_that_was_taken_
     set.verify(&kept.sign(&good()), &expect(), now()).await.unwrap();
     tokio::time::sleep(Duration::from_millis(1)).await;
     set.verify(&kept.sign(&good()), &expect(), now()).await.unwrap();
-    assert_eq!(set.verify(&taken_back.sign(&good()), &expect(), now()).await, Err(Refused::UnknownKeySoFar));
+    assert_eq!(set.verify(&taken_back.sign(&good()), &expect(), now()).await, Err(TokenRefused::UnknownKeySoFar));
     tokio::time::advance(COOL_DOWN).await;
-    assert_eq!(set.verify(&taken_back.sign(&good()), &expect(), now()).await, Err(Refused::UnknownKey));
+    assert_eq!(set.verify(&taken_back.sign(&good()), &expect(), now()).await, Err(TokenRefused::UnknownKey));
 }
 
 #[tokio::test(start_paused = true)]
@@ -171,9 +171,9 @@ async fn issuer_that_comes_up_late_is_asked_again_soon_and_garbage_never_asks_it
     }
     assert_eq!(published.asked(), 0);
     let token = signer.sign(&good());
-    assert_eq!(set.verify(&token, &expect(), now()).await, Err(Refused::KeysUnavailable));
+    assert_eq!(set.verify(&token, &expect(), now()).await, Err(TokenRefused::KeysUnavailable));
     published.publish(&[&signer]);
-    assert_eq!(set.verify(&token, &expect(), now()).await, Err(Refused::KeysUnavailable), "too soon");
+    assert_eq!(set.verify(&token, &expect(), now()).await, Err(TokenRefused::KeysUnavailable), "too soon");
     tokio::time::advance(RETRY_AFTER).await;
     set.verify(&token, &expect(), now()).await.unwrap();
 }

@@ -8,11 +8,11 @@ use serde_json::json;
 use super::*;
 use crate::browser::SignedIn;
 use crate::jwt::Claims;
-use crate::oidc::answer::Outcome;
+use crate::oidc::answer::RedirectOutcome;
 use crate::oidc::logout::Notice;
 use crate::oidc::metadata::Metadata;
 use crate::oidc::pending::PENDING_AGE_MAX;
-use crate::oidc::{Client, ProviderSession};
+use crate::oidc::{ClientRegistration, ProviderSession};
 use crate::sign_in::provider::Returned;
 use gateway_types::UnixSeconds;
 
@@ -25,7 +25,7 @@ fn fixture() -> Fixture {
     let sessions = Arc::new(BrowserSessions::new(now, Lifetimes::default()));
     let site = Site::new(&"https://gw.localhost".parse().unwrap()).unwrap();
     let is_workspace_host = Box::new(|host: &str| host.ends_with(".zone"));
-    let client = Client {
+    let client = ClientRegistration {
         id: "gateway".to_owned(),
         scopes: "openid".to_owned(),
         redirect_uri: site.public(CALLBACK),
@@ -65,8 +65,8 @@ impl Tab {
         request
     }
 
-    fn step(&self, it: &Fixture, path: &str, now: Instant) -> Step {
-        it.pages.answer_public(Visit::from(&self.request(path)), now).unwrap()
+    fn step(&self, it: &Fixture, path: &str, now: Instant) -> SignInStep {
+        it.pages.answer_public(PageVisit::from(&self.request(path)), now).unwrap()
     }
 
     fn keep(&mut self, response: &Response<Bytes>) {
@@ -81,9 +81,9 @@ impl Tab {
 
     /// Asks for a page that needs signing in; returns the `state` with which the browser is sent to the provider.
     fn begin(&mut self, it: &Fixture, path: &str) -> String {
-        let Step::ToProvider(destination) = self.step(it, path, it.now) else { panic!("not to the provider") };
+        let SignInStep::ToProvider(destination) = self.step(it, path, it.now) else { panic!("not to the provider") };
         let request = self.request(path);
-        let response = it.pages.to_provider(Visit::from(&request), destination, &metadata(), PEER, it.now);
+        let response = it.pages.to_provider(PageVisit::from(&request), destination, &metadata(), PEER, it.now);
         assert_eq!(response.status(), StatusCode::FOUND);
         self.keep(&response);
         let url = url::Url::parse(location(&response)).unwrap();
@@ -94,16 +94,16 @@ impl Tab {
 
     fn back(&self, it: &Fixture, state: &str) -> Result<Returned, Box<Response<Bytes>>> {
         match self.step(it, &format!("{CALLBACK}?code=c&state={state}"), it.now) {
-            Step::FromProvider(returned) => Ok(*returned),
-            Step::Answer(page) => Err(Box::new(page)),
-            step @ (Step::ToProvider(_) | Step::SignOutAtProvider(..)) => panic!("unexpected: {step:?}"),
+            SignInStep::FromProvider(returned) => Ok(*returned),
+            SignInStep::Answer(page) => Err(Box::new(page)),
+            step @ (SignInStep::ToProvider(_) | SignInStep::SignOutAtProvider(..)) => panic!("unexpected: {step:?}"),
         }
     }
 
     fn admit(&mut self, it: &Fixture, returned: &Returned) -> Response<Bytes> {
         let request = self.request(CALLBACK);
         let destination = &returned.pending.destination;
-        let response = it.pages.admit(Visit::from(&request), ann("s-1"), AT, destination, it.now);
+        let response = it.pages.admit(PageVisit::from(&request), ann("s-1"), AT, destination, it.now);
         self.keep(&response);
         response
     }
@@ -136,20 +136,20 @@ fn notice(id: &str, subject: Option<&str>, session: Option<&str>) -> Notice {
 fn provider_leads_back_to_the_page_that_was_asked_for_and_sees_nothing_of_it() {
     let it = fixture();
     let visit = get("/a//b?x=1&y=%2f%26&&z=", &[("accept", "text/html")]);
-    let begun = it.pages.begin(Visit::from(&visit), HOST, it.now);
+    let begun = it.pages.begin(PageVisit::from(&visit), HOST, it.now);
     let authorize = location(&begun).strip_prefix("https://gw.localhost").unwrap().to_owned();
     assert!(authorize.starts_with(AUTHORIZE_PATH));
     let mut tab = Tab::default();
     let state = tab.begin(&it, &authorize);
     let returned = tab.back(&it, &state).unwrap();
-    assert!(matches!(&returned.answer.outcome, Outcome::Code(code) if code == "c"));
+    assert!(matches!(&returned.answer.outcome, RedirectOutcome::Code(code) if code == "c"));
     let response = tab.admit(&it, &returned);
     assert_eq!(
         (response.status(), location(&response)),
         (StatusCode::SEE_OTHER, &*format!("https://gw.localhost{authorize}"))
     );
     assert_eq!(tab.user(&it).as_deref(), Some("ann"));
-    let Step::Answer(vouched) = tab.step(&it, &authorize, it.now) else { panic!("an answer") };
+    let SignInStep::Answer(vouched) = tab.step(&it, &authorize, it.now) else { panic!("an answer") };
     assert!(location(&vouched).starts_with("https://8080-app.zone/.gateway/callback?code="));
 }
 
@@ -196,14 +196,16 @@ fn state_is_good_once_and_for_ten_minutes_and_malformed_answers_spend_nothing() 
     for query in
         ["", "?code=c", "?code=c&state=x", &format!("?state={state}"), &format!("?code=c&state={state}&state={state}")]
     {
-        let Step::Answer(page) = tab.step(&it, &format!("{CALLBACK}{query}"), it.now) else { panic!("{query}") };
+        let SignInStep::Answer(page) = tab.step(&it, &format!("{CALLBACK}{query}"), it.now) else { panic!("{query}") };
         assert_eq!(page.status(), StatusCode::BAD_REQUEST, "{query}");
     }
     assert!(tab.back(&it, &state).is_ok());
     assert_eq!(tab.back(&it, &state).unwrap_err().status(), StatusCode::UNAUTHORIZED);
     let state = tab.begin(&it, SIGN_IN_PATH);
     let late = it.now + PENDING_AGE_MAX;
-    let Step::Answer(page) = tab.step(&it, &format!("{CALLBACK}?code=c&state={state}"), late) else { panic!("late") };
+    let SignInStep::Answer(page) = tab.step(&it, &format!("{CALLBACK}?code=c&state={state}"), late) else {
+        panic!("late")
+    };
     assert_eq!(page.status(), StatusCode::UNAUTHORIZED);
 }
 
@@ -218,7 +220,9 @@ fn answer_is_taken_from_a_visit_and_from_nothing_else() {
         request.headers_mut().insert("sec-fetch-site", "cross-site".parse().unwrap());
         request.headers_mut().insert("sec-fetch-mode", "navigate".parse().unwrap());
         request.headers_mut().insert(name, value.parse().unwrap());
-        let Some(Step::Answer(page)) = it.pages.answer_public(Visit::from(&request), it.now) else { panic!("{name}") };
+        let Some(SignInStep::Answer(page)) = it.pages.answer_public(PageVisit::from(&request), it.now) else {
+            panic!("{name}")
+        };
         assert_eq!(page.status(), StatusCode::BAD_REQUEST, "{name}");
     }
     assert!(tab.back(&it, &state).is_ok(), "none of these used it up");
@@ -236,7 +240,9 @@ fn signing_in_again_ends_the_session_that_the_browser_had() {
     let returned = tab.back(&it, &other_tab).unwrap();
     tab.admit(&it, &returned);
     assert_eq!((first.user(&it), tab.user(&it).as_deref()), (None, Some("ann")));
-    let Step::Answer(on) = tab.step(&it, &format!("{SIGN_IN_PATH}?return=/x"), it.now) else { panic!("signed in") };
+    let SignInStep::Answer(on) = tab.step(&it, &format!("{SIGN_IN_PATH}?return=/x"), it.now) else {
+        panic!("signed in")
+    };
     assert_eq!(location(&on), "/x", "who is signed in just goes on");
 }
 
@@ -250,15 +256,16 @@ fn signing_out_goes_on_to_the_provider() {
     let mut request = tab.request(SIGN_OUT_PATH);
     *request.method_mut() = Method::POST;
     request.headers_mut().insert("sec-fetch-site", "same-origin".parse().unwrap());
-    let Some(Step::SignOutAtProvider(session, _)) = it.pages.answer_public(Visit::from(&request), it.now) else {
+    let Some(SignInStep::SignOutAtProvider(session, _)) = it.pages.answer_public(PageVisit::from(&request), it.now)
+    else {
         panic!("not to the provider");
     };
     assert_eq!(tab.user(&it), None, "here it has ended at once");
-    let page = it.pages.sign_out_at_provider(Visit::from(&request), &session, Some(&metadata()));
+    let page = it.pages.sign_out_at_provider(PageVisit::from(&request), &session, Some(&metadata()));
     let body = str::from_utf8(page.body()).unwrap();
     assert!(body.contains("0;url=https://id.example/end?id_token_hint=h.c.s&amp;client_id=gateway"), "{body}");
     assert!(page.headers()[SET_COOKIE].to_str().unwrap().contains("Max-Age=0"));
-    let page = it.pages.sign_out_at_provider(Visit::from(&request), &session, None);
+    let page = it.pages.sign_out_at_provider(PageVisit::from(&request), &session, None);
     assert!(str::from_utf8(page.body()).unwrap().contains("You are signed out"));
 }
 
@@ -274,7 +281,7 @@ fn sign_out_everywhere_ends_the_other_browsers_too() {
     let mut request = tabs[0].request(&format!("{SIGN_OUT_PATH}?everywhere"));
     *request.method_mut() = Method::POST;
     request.headers_mut().insert("origin", "https://gw.localhost".parse().unwrap());
-    assert!(it.pages.answer_public(Visit::from(&request), it.now).is_some());
+    assert!(it.pages.answer_public(PageVisit::from(&request), it.now).is_some());
     assert_eq!(tabs.map(|tab| tab.user(&it)), [None, None]);
 }
 
@@ -299,14 +306,14 @@ fn providers_word_ends_a_session_and_one_that_was_about_to_open() {
 fn dev_mode_has_no_page_of_a_provider_and_a_provider_has_no_link() {
     let dev = super::fixture();
     let request = get(CALLBACK, &[]);
-    assert!(dev.pages.answer_public(Visit::from(&request), dev.now).is_none());
-    assert!(dev.pages.begin_public(Visit::from(&get("/", &[("accept", "text/html")]))).is_none());
+    assert!(dev.pages.answer_public(PageVisit::from(&request), dev.now).is_none());
+    assert!(dev.pages.begin_public(PageVisit::from(&get("/", &[("accept", "text/html")]))).is_none());
     let it = fixture();
     assert!(it.pages.issue_link(it.now).unwrap().is_none());
     let visit = get("/a?b", &[("accept", "text/html")]);
-    let response = it.pages.begin_public(Visit::from(&visit)).unwrap();
+    let response = it.pages.begin_public(PageVisit::from(&visit)).unwrap();
     assert_eq!(location(&response), "/.gateway/sign-in?return=%2Fa%3Fb");
-    assert!(it.pages.begin_public(Visit::from(&get("/", &[]))).is_none(), "a program is answered");
+    assert!(it.pages.begin_public(PageVisit::from(&get("/", &[]))).is_none(), "a program is answered");
 }
 
 proptest! {

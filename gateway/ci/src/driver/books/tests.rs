@@ -10,26 +10,26 @@ fn at(seconds: u64) -> UnixSeconds {
     START.later(Duration::from_secs(seconds))
 }
 
-fn seen(revision: i64) -> Seen {
-    Seen { name: "app".parse().unwrap(), revision, is_up: false }
+fn seen(revision: i64) -> VisitState {
+    VisitState { name: "app".parse().unwrap(), revision, is_up: false }
 }
 
-fn done(revision: i64) -> Visit {
-    Visit { heard: Heard::default(), outcome: Outcome::Done { seen: seen(revision), again: None } }
+fn done(revision: i64) -> EndedCiVisit {
+    EndedCiVisit { heard: ObservedRun::default(), outcome: CiVisitOutcome::Done { seen: seen(revision), again: None } }
 }
 
-fn corrupt() -> Visit {
+fn corrupt() -> EndedCiVisit {
     let error = StoreError::Corrupt { table: "ci_workspaces", column: "provider" };
-    Visit { heard: Heard::default(), outcome: Outcome::Failed { seen: None, error } }
+    EndedCiVisit { heard: ObservedRun::default(), outcome: CiVisitOutcome::Failed { seen: None, error } }
 }
 
 /// Takes all that is due.
-fn due(books: &mut Books, now: UnixSeconds) -> Vec<WorkspaceId> {
+fn due(books: &mut VisitBooks, now: UnixSeconds) -> Vec<WorkspaceId> {
     std::iter::from_fn(|| books.runner.queue.start(now, usize::MAX)).collect()
 }
 
 /// Ends a look at a workspace.
-fn end(books: &mut Books, id: WorkspaceId, visit: Visit, now: UnixSeconds) -> Option<String> {
+fn end(books: &mut VisitBooks, id: WorkspaceId, visit: EndedCiVisit, now: UnixSeconds) -> Option<String> {
     let (of, text) = books.settle(Completion { key: id, result: Ok(visit) }, now)?;
     assert_eq!(of, id);
     Some(text)
@@ -37,7 +37,7 @@ fn end(books: &mut Books, id: WorkspaceId, visit: Visit, now: UnixSeconds) -> Op
 
 /// Looks at all that is due in tasks, as the driver does: at the first workspace a look panics, at others it lasts.
 /// Returns what is to be said of the first.
-async fn look(books: &mut Books, now: UnixSeconds) -> Option<String> {
+async fn look(books: &mut VisitBooks, now: UnixSeconds) -> Option<String> {
     books.start(now, usize::MAX, |id, _| async move {
         if id == self::id(1) {
             panic!("a mistake");
@@ -54,7 +54,7 @@ async fn look(books: &mut Books, now: UnixSeconds) -> Option<String> {
 
 #[tokio::test]
 async fn look_that_panics_costs_its_workspace_a_growing_pause_and_no_other_workspace_anything() {
-    let mut books = Books::default();
+    let mut books = VisitBooks::default();
     books.list(vec![(id(1), 7), (id(2), 7), (id(3), 7)], START);
     // Two are under way when the look at the first one panics.
     assert!(look(&mut books, START).await.unwrap().contains("ended badly"));
@@ -73,7 +73,7 @@ async fn look_that_panics_costs_its_workspace_a_growing_pause_and_no_other_works
 
 #[test]
 fn workspace_that_cannot_be_read_is_looked_at_less_and_less_often_and_said_once_until_it_changes() {
-    let mut books = Books::default();
+    let mut books = VisitBooks::default();
     books.list(vec![(id(1), 7)], START);
     let (mut looks, mut said) = (0, 0);
     for second in 0..3600 {
@@ -101,7 +101,7 @@ fn workspace_that_cannot_be_read_is_looked_at_less_and_less_often_and_said_once_
 
 #[test]
 fn workspace_that_changes_while_it_is_looked_at_is_looked_at_again() {
-    let mut books = Books::default();
+    let mut books = VisitBooks::default();
     books.list(vec![(id(1), 7)], START);
     assert_eq!(due(&mut books, START), [id(1)]);
     // A look that read 7 is under way; 8 is listed, and somebody tells of a change.
@@ -117,12 +117,15 @@ fn workspace_that_changes_while_it_is_looked_at_is_looked_at_again() {
 
 #[test]
 fn change_during_a_look_is_not_lost_while_no_further_look_can_begin() {
-    let mut books = Books::default();
+    let mut books = VisitBooks::default();
     books.list(vec![(id(1), 7)], START);
     assert_eq!(due(&mut books, START), [id(1)]);
     books.add(id(1), at(1));
     assert_eq!(books.runner.queue.start(at(1), 1), None, "as many as may be are under way");
-    let visit = Visit { heard: Heard::default(), outcome: Outcome::Done { seen: seen(7), again: Some(at(600)) } };
+    let visit = EndedCiVisit {
+        heard: ObservedRun::default(),
+        outcome: CiVisitOutcome::Done { seen: seen(7), again: Some(at(600)) },
+    };
     assert_eq!(end(&mut books, id(1), visit, at(2)), None);
     assert_eq!(due(&mut books, at(2)), [id(1)]);
 }

@@ -11,11 +11,11 @@ use futures_util::FutureExt;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::driver::Driver;
-use crate::plan::{Heard, Pace};
+use crate::driver::CiDriver;
+use crate::plan::{ObservedRun, RunTimeouts};
 use crate::provider::gitlab::tests::server::{Server, TOKEN, Trouble};
 use crate::settings::Systems;
-use crate::visit::{Outcome, Visit};
+use crate::visit::{CiVisitOutcome, EndedCiVisit};
 use gateway_agents::registry::{LiveSession, Registry};
 use gateway_config::{Ci, CiEditor, CiProvider, CiSystem, GitlabCi, GitlabToken};
 use gateway_net::telemetry::Metrics;
@@ -59,7 +59,7 @@ struct Fate {
 
 pub(super) struct World {
     pub(super) server: Server,
-    pub(super) driver: Arc<Driver>,
+    pub(super) driver: Arc<CiDriver>,
     pub(super) id: WorkspaceId,
     pub(super) random: u64,
     pub(super) has_runners: bool,
@@ -72,7 +72,7 @@ pub(super) struct World {
     clock: Arc<AtomicI64>,
     ci: Ci,
     time: JobTime,
-    heard: Heard,
+    heard: ObservedRun,
     due: Option<UnixSeconds>,
     was_up: bool,
     session: Option<Arc<LiveSession>>,
@@ -126,7 +126,7 @@ impl World {
             clock,
             ci,
             time: JobTime::of(job_timeout, save_max),
-            heard: Heard::default(),
+            heard: ObservedRun::default(),
             due: Some(START),
             was_up: false,
             session: None,
@@ -279,18 +279,18 @@ impl World {
         // Who was killed heard of no request that hangs, and the next one has nothing of it: for time goes on only then.
         self.server.hangs.notified().now_or_never();
         self.session = None;
-        (self.heard, self.was_up, self.due) = (Heard::default(), false, Some(self.now()));
+        (self.heard, self.was_up, self.due) = (ObservedRun::default(), false, Some(self.now()));
         self.driver = self::driver(&self.ci, &self.store, &self.clock);
         self.check();
     }
 
-    fn looked(&mut self, visit: Visit) {
+    fn looked(&mut self, visit: EndedCiVisit) {
         self.check();
         self.heard = visit.heard;
         match visit.outcome {
-            Outcome::Nothing => self.due = None,
-            Outcome::Done { seen, again } => (self.was_up, self.due) = (seen.is_up, again),
-            Outcome::Failed { error, .. } => panic!("{error}"),
+            CiVisitOutcome::Nothing => self.due = None,
+            CiVisitOutcome::Done { seen, again } => (self.was_up, self.due) = (seen.is_up, again),
+            CiVisitOutcome::Failed { error, .. } => panic!("{error}"),
         }
     }
 
@@ -466,7 +466,7 @@ fn configuration(server: &Server, token: &Path, job_timeout: Duration, save_max:
 }
 
 /// Makes a driver as a gateway does that starts.
-fn driver(ci: &Ci, store: &Store, clock: &Arc<AtomicI64>) -> Arc<Driver> {
+fn driver(ci: &Ci, store: &Store, clock: &Arc<AtomicI64>) -> Arc<CiDriver> {
     let addresses = Addresses {
         zone: "ws.example".parse().unwrap(),
         public_url: "https://gateway.test".to_owned(),
@@ -478,6 +478,6 @@ fn driver(ci: &Ci, store: &Store, clock: &Arc<AtomicI64>) -> Arc<Driver> {
     let time = clock.clone();
     let clock: Clock = Arc::new(move || UnixSeconds::new(time.load(Ordering::Relaxed)));
     let registry = Arc::new(Registry::new(10, 1));
-    assert!(Pace::DEFAULT.settle >= Duration::from_secs(30), "as late as requests land here");
-    Driver::new(registry, store.clone(), Changes::default(), Arc::new(systems), Metrics::default(), clock)
+    assert!(RunTimeouts::DEFAULT.settle >= Duration::from_secs(30), "as late as requests land here");
+    CiDriver::new(registry, store.clone(), Changes::default(), Arc::new(systems), Metrics::default(), clock)
 }

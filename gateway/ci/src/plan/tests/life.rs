@@ -116,7 +116,7 @@ fn request_that_lands_late_is_found_and_not_made_again() {
     world.drive(Fault::None);
     let mut world = World { pipes: BTreeMap::new(), ..world };
     world.ci.run.as_mut().unwrap().pipeline = None;
-    world.heard = Heard::default();
+    world.heard = ObservedRun::default();
     let key = world.ci.run.as_ref().unwrap().key.to_string();
     world.late.push((world.now.later(seconds(9)), key));
     // The owner has changed their mind: nobody knows whether there is a run, until it is certain.

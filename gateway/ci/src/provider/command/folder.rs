@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::super::{ProviderError, RunKey};
-use super::process::Process;
+use super::process::ProcessId;
 
 /// Longest of the small files, in bytes.
 const FILE_BYTES_MAX: u64 = 256 * 1024;
@@ -47,7 +47,7 @@ pub(super) struct Folder(PathBuf);
 
 /// Instructions for a supervisor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Plan {
+pub(super) struct RunPlan {
     pub(super) key: RunKey,
     /// The program and its arguments.
     pub(super) program: Vec<String>,
@@ -59,20 +59,20 @@ pub(super) struct Plan {
 
 /// A supervisor's record of its run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Record {
+pub(super) struct RunRecord {
     pub(super) key: RunKey,
     /// Boot of the machine that the process numbers belong to.
     pub(super) boot: String,
-    pub(super) supervisor: Process,
+    pub(super) supervisor: ProcessId,
     /// The program, which leads the session of all that it starts.
-    pub(super) program: Option<Process>,
+    pub(super) program: Option<ProcessId>,
     pub(super) started_at: i64,
-    pub(super) end: Option<End>,
+    pub(super) end: Option<SupervisedEnd>,
 }
 
 /// End of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct End {
+pub(super) struct SupervisedEnd {
     pub(super) how: How,
     /// The run was asked to end.
     pub(super) is_canceled: bool,
@@ -101,7 +101,7 @@ pub(super) struct Files<'a> {
     pub(super) definition: &'a str,
     /// Names of variables, and contents of their files.
     pub(super) secrets: &'a [(String, String)],
-    pub(super) plan: &'a Plan,
+    pub(super) plan: &'a RunPlan,
 }
 
 /// Returns options for writing a file that no other user may read.
@@ -184,15 +184,15 @@ impl Folder {
         deleted.into_iter().collect()
     }
 
-    pub(super) fn plan(&self) -> Result<Option<Plan>, ProviderError> {
+    pub(super) fn plan(&self) -> Result<Option<RunPlan>, ProviderError> {
         self.get_json(PLAN)
     }
 
-    pub(super) fn record(&self) -> Result<Option<Record>, ProviderError> {
+    pub(super) fn record(&self) -> Result<Option<RunRecord>, ProviderError> {
         self.get_json(RECORD)
     }
 
-    pub(super) fn put_record(&self, record: &Record) -> Result<(), ProviderError> {
+    pub(super) fn put_record(&self, record: &RunRecord) -> Result<(), ProviderError> {
         self.put_json(RECORD, record)
     }
 

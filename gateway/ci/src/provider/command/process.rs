@@ -14,7 +14,7 @@ const ENVIRONMENT_BYTES_MAX: u64 = 4 << 20;
 
 /// One process, distinguished from a later one with the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Process {
+pub(super) struct ProcessId {
     pub(super) pid: i32,
     /// Time of its start, in clock ticks since the machine's boot.
     pub(super) ticks: u64,
@@ -23,13 +23,13 @@ pub(super) struct Process {
 /// Status of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stat {
-    process: Process,
+    process: ProcessId,
     parent: i32,
     session: i32,
     is_dead: bool,
 }
 
-impl Process {
+impl ProcessId {
     /// Returns a living process.
     pub(super) fn of(pid: u32) -> Option<Self> {
         stat(i32::try_from(pid).ok()?).map(|stat| stat.process)
@@ -63,10 +63,11 @@ pub(super) fn descendants(ancestor: u32) -> Vec<i32> {
 
 /// Returns the living processes of an unsupervised run: those of its session, those that still have its key in their
 /// environment, and the descendants of these.
-pub(super) fn left_over(key: &RunKey, session: Option<Process>) -> Vec<i32> {
+pub(super) fn left_over(key: &RunKey, session: Option<ProcessId>) -> Vec<i32> {
     let all = all();
     // Another process may have the number by now.
-    let is_another = |leader: Process| all.iter().any(|stat| stat.process.pid == leader.pid && stat.process != leader);
+    let is_another =
+        |leader: ProcessId| all.iter().any(|stat| stat.process.pid == leader.pid && stat.process != leader);
     let session = session.filter(|leader| !is_another(*leader)).map(|leader| leader.pid);
     let mark = format!("{RUN_VARIABLE}={key}");
     let is_of_run = |stat: &&Stat| Some(stat.session) == session || has_mark(stat.process.pid, mark.as_bytes());
@@ -116,7 +117,7 @@ fn parse(text: &str) -> Option<Stat> {
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
     // Counted from the state, which is the third of all.
     let (state, parent, session, ticks) = (fields.first()?, fields.get(1)?, fields.get(3)?, fields.get(19)?);
-    let process = Process { pid: pid.parse().ok()?, ticks: ticks.parse().ok()? };
+    let process = ProcessId { pid: pid.parse().ok()?, ticks: ticks.parse().ok()? };
     let is_dead = matches!(*state, "Z" | "X" | "x");
     Some(Stat { process, parent: parent.parse().ok()?, session: session.parse().ok()?, is_dead })
 }
@@ -140,7 +141,7 @@ mod tests {
     fn stat_is_read_whatever_the_program_calls_itself() {
         let fields = "S 7 42 40 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 1 2 3";
         let stat = parse(&format!("42 (a) b) (c) {fields}\n")).unwrap();
-        assert_eq!(stat.process, Process { pid: 42, ticks: 98_765 });
+        assert_eq!(stat.process, ProcessId { pid: 42, ticks: 98_765 });
         assert_eq!((stat.parent, stat.session, stat.is_dead), (7, 40, false));
         assert!(parse("42 (x) Z 7 42 40 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 1 1").unwrap().is_dead);
         for text in ["", "42", "42 (x", "42 (x) S 1 2", "x (x) S 7 42 40"] {
@@ -150,10 +151,10 @@ mod tests {
 
     #[test]
     fn process_is_known_by_its_start_and_another_with_its_number_is_left_alone() {
-        let this = Process::of(std::process::id()).unwrap();
-        assert_eq!(Process::of(std::process::id()), Some(this));
+        let this = ProcessId::of(std::process::id()).unwrap();
+        assert_eq!(ProcessId::of(std::process::id()), Some(this));
         // This test would not survive.
-        Process { ticks: this.ticks + 1, ..this }.signal(Signal::KILL).unwrap();
-        Process { pid: i32::MAX, ticks: 1 }.signal(Signal::KILL).unwrap();
+        ProcessId { ticks: this.ticks + 1, ..this }.signal(Signal::KILL).unwrap();
+        ProcessId { pid: i32::MAX, ticks: 1 }.signal(Signal::KILL).unwrap();
     }
 }

@@ -24,9 +24,9 @@ use tokio::signal::unix::{Signal as Listener, SignalKind, signal};
 use tokio::time::Instant;
 
 use super::super::{ProviderError, RunKey};
-use super::folder::{End, Folder, How, Lock, Plan, Record, failed};
+use super::folder::{Folder, How, Lock, RunPlan, RunRecord, SupervisedEnd, failed};
 use super::log::Log;
-use super::process::{self, Process};
+use super::process::{self, ProcessId};
 use gateway_store::wall_clock;
 
 /// The hidden command that supervises, and begins a program.
@@ -130,10 +130,10 @@ impl Signals {
 }
 
 /// A supervised run.
-struct Run {
+struct SupervisedRun {
     folder: Folder,
-    record: Record,
-    plan: Plan,
+    record: RunRecord,
+    plan: RunPlan,
     log: Log,
     output: pipe::Receiver,
     program: Option<Pid>,
@@ -145,7 +145,7 @@ struct Run {
 }
 
 /// Begins the run; `None` if it has been begun already.
-async fn begin(folder: &Folder, key: &RunKey) -> Result<Option<Run>, String> {
+async fn begin(folder: &Folder, key: &RunKey) -> Result<Option<SupervisedRun>, String> {
     let lock = lock(folder).await?;
     let plan = folder.plan().map_err(text)?.filter(|plan| plan.key == *key);
     let plan = plan.ok_or("another run is wanted by now")?;
@@ -156,8 +156,8 @@ async fn begin(folder: &Folder, key: &RunKey) -> Result<Option<Run>, String> {
     let (output, input) = io::pipe().map_err(text)?;
     let output = pipe::Receiver::from_owned_fd(OwnedFd::from(output)).map_err(text)?;
     let log = Log::begin(&folder.run_path(), plan.log_bytes_max).map_err(text)?;
-    let supervisor = Process::of(std::process::id()).ok_or("/proc does not show this process")?;
-    let record = Record {
+    let supervisor = ProcessId::of(std::process::id()).ok_or("/proc does not show this process")?;
+    let record = RunRecord {
         key: key.clone(),
         boot: process::boot().map_err(text)?,
         supervisor,
@@ -169,8 +169,18 @@ async fn begin(folder: &Folder, key: &RunKey) -> Result<Option<Run>, String> {
     folder.put_record(&record).map_err(text)?;
     let is_canceled = folder.is_asked_to_end(key).map_err(text)?;
     let folder = folder.clone();
-    let mut run =
-        Run { folder, record, plan, log, output, program: None, how: None, is_canceled, deadline: None, _lock: lock };
+    let mut run = SupervisedRun {
+        folder,
+        record,
+        plan,
+        log,
+        output,
+        program: None,
+        how: None,
+        is_canceled,
+        deadline: None,
+        _lock: lock,
+    };
     if is_canceled {
         run.how = Some(How::Killed(Signal::TERM.as_raw()));
     } else {
@@ -192,7 +202,7 @@ async fn lock(folder: &Folder) -> Result<Lock, String> {
     }
 }
 
-impl Run {
+impl SupervisedRun {
     /// Starts the program, with both its outputs in `input`.
     fn start(&mut self, input: io::PipeWriter) -> Result<(), String> {
         let own = std::env::current_exe().map_err(text)?;
@@ -205,7 +215,7 @@ impl Run {
         match child {
             Ok(child) => {
                 self.program = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-                self.record.program = Process::of(child.id());
+                self.record.program = ProcessId::of(child.id());
                 self.folder.put_record(&self.record).map_err(text)
             }
             Err(error) => {
@@ -304,7 +314,7 @@ impl Run {
 
     /// Records the outcome of the run.
     fn end(&mut self) -> io::Result<()> {
-        self.record.end = Some(End { how: self.how.unwrap_or(How::Lost), is_canceled: self.is_canceled });
+        self.record.end = Some(SupervisedEnd { how: self.how.unwrap_or(How::Lost), is_canceled: self.is_canceled });
         let secrets = self.folder.forget_secrets();
         self.folder.put_record(&self.record).and(secrets).map_err(io::Error::other)
     }

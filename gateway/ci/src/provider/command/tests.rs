@@ -40,13 +40,13 @@ fn name_of_a_run_is_two_keys_and_no_path() {
         stop_grace: Duration::from_secs(1),
         supervisor: None,
     };
-    let command = Command::new(settings.clone()).unwrap();
+    let command = CommandProvider::new(settings.clone()).unwrap();
     let key = "0123456789abcdef0123456789abcdef";
     assert!(command.inner.of(&RunRef { id: format!("{key}/{key}"), child: None }).is_ok());
     for id in ["", "/", key, &format!("../{key}"), &format!("{key}/../{key}"), &format!("{key}/{key}/")] {
         let run = RunRef { id: id.to_owned(), child: None };
         assert_eq!(command.inner.of(&run).err(), Some(ProviderError::NotOurs), "{id}");
     }
-    let error = Command::new(CommandSettings { program: Vec::new(), ..settings }).unwrap_err();
+    let error = CommandProvider::new(CommandSettings { program: Vec::new(), ..settings }).unwrap_err();
     assert!(error.to_string().contains("none is named"), "{error}");
 }

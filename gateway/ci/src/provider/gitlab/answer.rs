@@ -40,7 +40,7 @@ pub(super) struct Bridge {
 
 /// A job.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Job {
+pub(super) struct GitlabJob {
     pub(super) id: u64,
     #[serde(default)]
     status: String,
@@ -72,7 +72,7 @@ impl Pipeline {
     }
 }
 
-impl Job {
+impl GitlabJob {
     pub(super) fn state(&self) -> RunState {
         state_of(&self.status)
     }

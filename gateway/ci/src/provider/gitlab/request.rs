@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::super::ProviderError;
 use super::answer::why;
 use super::{GitlabSettings, GitlabToken};
-use gateway_net::fetch::{Answer, Credentials, Fetch, FetchSetupError, Trust};
+use gateway_net::fetch::{Credentials, Fetch, FetchSetupError, FetchedResponse, Trust};
 use gateway_store::wall_clock;
 use gateway_types::{Endpoint, UnixSeconds};
 
@@ -33,14 +33,14 @@ const RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 
 /// The API of one project.
 #[derive(Debug)]
-pub(super) struct Api {
+pub(super) struct ProjectApi {
     settings: GitlabSettings,
     fetch: Fetch,
     /// Time until which nothing is sent.
     pause: Mutex<Option<Instant>>,
 }
 
-impl Api {
+impl ProjectApi {
     pub(super) fn new(settings: GitlabSettings) -> Result<Self, FetchSetupError> {
         let trust = settings.ca_file.clone().map_or(Trust::System, Trust::SystemAnd);
         Ok(Self { fetch: Fetch::new(&trust)?, settings, pause: Mutex::new(None) })
@@ -57,7 +57,7 @@ impl Api {
         method: Method,
         path: &str,
         body: Option<&T>,
-    ) -> Result<Answer, ProviderError> {
+    ) -> Result<FetchedResponse, ProviderError> {
         self.wait_is_over()?;
         let (at, headers) = (self.at(path)?, self.headers().await?);
         let answer = self.fetch.call(method, &at, headers, body, Credentials::Nothing).await?;
@@ -70,7 +70,7 @@ impl Api {
         what: &'static str,
         path: &str,
         bytes: usize,
-    ) -> Result<Answer, ProviderError> {
+    ) -> Result<FetchedResponse, ProviderError> {
         self.wait_is_over()?;
         let (at, headers) = (self.at(path)?, self.headers().await?);
         let answer = self.fetch.end_of_text(&at, headers, bytes).await?;
@@ -106,7 +106,7 @@ impl Api {
     }
 
     /// Returns a successful answer, or else its error.
-    async fn success(&self, what: &'static str, answer: Answer) -> Result<Answer, ProviderError> {
+    async fn success(&self, what: &'static str, answer: FetchedResponse) -> Result<FetchedResponse, ProviderError> {
         let status = answer.status();
         let wait = wait_of(&answer, wall_clock());
         if status == StatusCode::TOO_MANY_REQUESTS {
@@ -147,7 +147,7 @@ impl Api {
 
 /// Returns the pause that GitLab asks for: `Retry-After` in seconds (RFC 9110, section 10.2.3), or `RateLimit-Reset`,
 /// which is a time.
-fn wait_of(answer: &Answer, now: UnixSeconds) -> Option<Duration> {
+fn wait_of(answer: &FetchedResponse, now: UnixSeconds) -> Option<Duration> {
     let until_reset = || {
         let reset: i64 = answer.header(&RESET)?.parse().ok()?;
         let left = u64::try_from(reset.saturating_sub(now.get())).unwrap_or(0);

@@ -30,9 +30,9 @@ const _: () = assert!(PAGES_MAX * PAGE <= KNOWN_MAX);
 
 /// Runs of pipelines, by the pipelines' numbers; `None` for those that are no run.
 #[derive(Debug, Default)]
-pub(super) struct Known(Mutex<BTreeMap<u64, Option<RunKey>>>);
+pub(super) struct KnownPipelines(Mutex<BTreeMap<u64, Option<RunKey>>>);
 
-impl Known {
+impl KnownPipelines {
     /// Remembers the run of a pipeline. The oldest pipelines are forgotten first.
     pub(super) fn learn(&self, pipeline: u64, key: Option<RunKey>) {
         let mut known = self.0.lock();
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn oldest_pipelines_are_forgotten_first() {
-        let (known, key) = (Known::default(), RunKey::generate().unwrap());
+        let (known, key) = (KnownPipelines::default(), RunKey::generate().unwrap());
         let last = u64::try_from(KNOWN_MAX).unwrap() + 1;
         for pipeline in 1..=last {
             known.learn(pipeline, (pipeline == last).then(|| key.clone()));

@@ -20,7 +20,7 @@ pub(super) enum Body {
     /// With `left` bytes to go.
     Sized { left: u64 },
     /// Somewhere in a chunked one.
-    Chunked { at: At, extensions: u32 },
+    Chunked { at: ChunkPosition, extensions: u32 },
     /// Until the connection's end.
     UntilEnd,
     /// Nothing more comes.
@@ -29,7 +29,7 @@ pub(super) enum Body {
 
 /// Position in a chunked body.
 #[derive(Debug)]
-pub(super) enum At {
+pub(super) enum ChunkPosition {
     /// In the digits of a chunk's size.
     Size { bytes: u64, any_digit: bool },
     /// In blanks behind a chunk's size.
@@ -50,7 +50,7 @@ pub(super) enum At {
 
 /// Part of a body that was found.
 #[derive(Debug, PartialEq)]
-pub(super) enum Found {
+pub(super) enum BodyPart {
     /// A part of the body.
     Data(Bytes),
     /// Trailers behind it; nothing more comes.
@@ -66,7 +66,7 @@ impl Body {
         match coming {
             Coming::Nothing | Coming::Sized(0) => Self::Over,
             Coming::Sized(left) => Self::Sized { left },
-            Coming::Chunked => Self::Chunked { at: At::start(), extensions: 0 },
+            Coming::Chunked => Self::Chunked { at: ChunkPosition::start(), extensions: 0 },
             Coming::UntilEnd => Self::UntilEnd,
         }
     }
@@ -75,21 +75,21 @@ impl Body {
     ///
     /// # Errors
     /// [`Error::Body`] for what is no chunked body.
-    pub(super) fn take(&mut self, unread: &mut Bytes) -> Result<Found, Error> {
+    pub(super) fn take(&mut self, unread: &mut Bytes) -> Result<BodyPart, Error> {
         let found = match self {
-            Self::Over => return Ok(Found::End),
-            _ if unread.is_empty() => return Ok(Found::More),
-            Self::UntilEnd => return Ok(Found::Data(std::mem::take(unread))),
+            Self::Over => return Ok(BodyPart::End),
+            _ if unread.is_empty() => return Ok(BodyPart::More),
+            Self::UntilEnd => return Ok(BodyPart::Data(std::mem::take(unread))),
             Self::Sized { left } => {
                 let data = take_data(left, unread);
                 if *left == 0 {
                     *self = Self::Over;
                 }
-                return Ok(Found::Data(data));
+                return Ok(BodyPart::Data(data));
             }
             Self::Chunked { at, extensions } => take_chunked(at, extensions, unread)?,
         };
-        if matches!(found, Found::End | Found::Trailers(_)) {
+        if matches!(found, BodyPart::End | BodyPart::Trailers(_)) {
             *self = Self::Over;
         }
         Ok(found)
@@ -110,7 +110,7 @@ impl Body {
     }
 }
 
-impl At {
+impl ChunkPosition {
     fn start() -> Self {
         Self::Size { bytes: 0, any_digit: false }
     }
@@ -122,17 +122,17 @@ fn take_data(left: &mut u64, unread: &mut Bytes) -> Bytes {
     if taken == unread.len() { std::mem::take(unread) } else { unread.split_to(taken) }
 }
 
-fn take_chunked(at: &mut At, extensions: &mut u32, unread: &mut Bytes) -> Result<Found, Error> {
+fn take_chunked(at: &mut ChunkPosition, extensions: &mut u32, unread: &mut Bytes) -> Result<BodyPart, Error> {
     while let Some(byte) = unread.first().copied() {
         match at {
-            At::Data { left } => {
+            ChunkPosition::Data { left } => {
                 let data = take_data(left, unread);
                 if *left == 0 {
-                    *at = At::DataReturn;
+                    *at = ChunkPosition::DataReturn;
                 }
-                return Ok(Found::Data(data));
+                return Ok(BodyPart::Data(data));
             }
-            At::Trailers { section } => {
+            ChunkPosition::Trailers { section } => {
                 section.extend_from_slice(&[byte]);
                 unread.advance(1);
                 let is_bare = byte == b'\n' && !section.ends_with(b"\r\n");
@@ -143,60 +143,65 @@ fn take_chunked(at: &mut At, extensions: &mut u32, unread: &mut Bytes) -> Result
                     return end(section);
                 }
             }
-            At::Size { .. }
-            | At::Blanks { .. }
-            | At::Extension { .. }
-            | At::SizeLineFeed { .. }
-            | At::DataReturn
-            | At::DataLineFeed => {
+            ChunkPosition::Size { .. }
+            | ChunkPosition::Blanks { .. }
+            | ChunkPosition::Extension { .. }
+            | ChunkPosition::SizeLineFeed { .. }
+            | ChunkPosition::DataReturn
+            | ChunkPosition::DataLineFeed => {
                 unread.advance(1);
                 *at = step(at, byte, extensions)?;
             }
         }
     }
-    Ok(Found::More)
+    Ok(BodyPart::More)
 }
 
 /// Follows one byte between the chunks' data. Stricter than RFC 9112 asks: every line ends with CRLF.
-fn step(at: &At, byte: u8, extensions: &mut u32) -> Result<At, Error> {
+fn step(at: &ChunkPosition, byte: u8, extensions: &mut u32) -> Result<ChunkPosition, Error> {
     let mut skip = |next| {
         *extensions += 1;
         if *extensions > EXTENSIONS_BYTES_MAX { Err(Error::Body) } else { Ok(next) }
     };
     match (at, byte) {
-        (At::Size { bytes, any_digit: true } | At::Blanks { bytes } | At::Extension { bytes }, b'\r') => {
-            Ok(At::SizeLineFeed { bytes: *bytes })
+        (
+            ChunkPosition::Size { bytes, any_digit: true }
+            | ChunkPosition::Blanks { bytes }
+            | ChunkPosition::Extension { bytes },
+            b'\r',
+        ) => Ok(ChunkPosition::SizeLineFeed { bytes: *bytes }),
+        (ChunkPosition::Size { bytes, any_digit: true } | ChunkPosition::Blanks { bytes }, b' ' | b'\t') => {
+            skip(ChunkPosition::Blanks { bytes: *bytes })
         }
-        (At::Size { bytes, any_digit: true } | At::Blanks { bytes }, b' ' | b'\t') => {
-            skip(At::Blanks { bytes: *bytes })
+        (ChunkPosition::Size { bytes, any_digit: true } | ChunkPosition::Blanks { bytes }, b';') => {
+            skip(ChunkPosition::Extension { bytes: *bytes })
         }
-        (At::Size { bytes, any_digit: true } | At::Blanks { bytes }, b';') => skip(At::Extension { bytes: *bytes }),
-        (At::Size { bytes, .. }, _) => {
+        (ChunkPosition::Size { bytes, .. }, _) => {
             let digit = char::from(byte).to_digit(16).ok_or(Error::Body)?;
             let bytes = bytes.checked_mul(16).and_then(|bytes| bytes.checked_add(u64::from(digit)));
-            Ok(At::Size { bytes: bytes.ok_or(Error::Body)?, any_digit: true })
+            Ok(ChunkPosition::Size { bytes: bytes.ok_or(Error::Body)?, any_digit: true })
         }
-        (At::Extension { .. }, b'\n' | b'\0') => Err(Error::Body),
-        (At::Extension { bytes }, _) => skip(At::Extension { bytes: *bytes }),
-        (At::SizeLineFeed { bytes: 0 }, b'\n') => Ok(At::Trailers { section: BytesMut::new() }),
-        (At::SizeLineFeed { bytes }, b'\n') => Ok(At::Data { left: *bytes }),
-        (At::DataReturn, b'\r') => Ok(At::DataLineFeed),
-        (At::DataLineFeed, b'\n') => Ok(At::start()),
+        (ChunkPosition::Extension { .. }, b'\n' | b'\0') => Err(Error::Body),
+        (ChunkPosition::Extension { bytes }, _) => skip(ChunkPosition::Extension { bytes: *bytes }),
+        (ChunkPosition::SizeLineFeed { bytes: 0 }, b'\n') => Ok(ChunkPosition::Trailers { section: BytesMut::new() }),
+        (ChunkPosition::SizeLineFeed { bytes }, b'\n') => Ok(ChunkPosition::Data { left: *bytes }),
+        (ChunkPosition::DataReturn, b'\r') => Ok(ChunkPosition::DataLineFeed),
+        (ChunkPosition::DataLineFeed, b'\n') => Ok(ChunkPosition::start()),
         (
-            At::Blanks { .. }
-            | At::SizeLineFeed { .. }
-            | At::DataReturn
-            | At::DataLineFeed
-            | At::Data { .. }
-            | At::Trailers { .. },
+            ChunkPosition::Blanks { .. }
+            | ChunkPosition::SizeLineFeed { .. }
+            | ChunkPosition::DataReturn
+            | ChunkPosition::DataLineFeed
+            | ChunkPosition::Data { .. }
+            | ChunkPosition::Trailers { .. },
             _,
         ) => Err(Error::Body),
     }
 }
 
-fn end(section: &mut BytesMut) -> Result<Found, Error> {
+fn end(section: &mut BytesMut) -> Result<BodyPart, Error> {
     if section.len() == b"\r\n".len() {
-        return Ok(Found::End);
+        return Ok(BodyPart::End);
     }
     let section = section.split().freeze();
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
@@ -213,5 +218,5 @@ fn end(section: &mut BytesMut) -> Result<Found, Error> {
         let value = HeaderValue::from_maybe_shared(section.slice_ref(field.value)).map_err(|_| Error::Body)?;
         trailers.append(name, value);
     }
-    Ok(Found::Trailers(trailers))
+    Ok(BodyPart::Trailers(trailers))
 }

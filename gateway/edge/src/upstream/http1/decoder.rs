@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, StatusCode};
 
 use super::Error;
-use super::body::{Body, Found};
+use super::body::{Body, BodyPart};
 use super::response::{self, Head, Parsed};
 
 /// A head up to this length is parsed whenever more of it comes, so that invalid bytes are recognised early.
@@ -14,7 +14,7 @@ const HEAD_BYTES_SHORT: usize = 1024;
 /// [`Decoder::frame`] until the end; whenever they ask for more, [`Decoder::push`] or [`Decoder::finish`].
 #[derive(Debug)]
 pub(super) struct Decoder {
-    state: State,
+    state: DecoderState,
     /// Bytes received and not decoded.
     unread: Bytes,
     /// The app finished the connection.
@@ -24,7 +24,7 @@ pub(super) struct Decoder {
 }
 
 #[derive(Debug)]
-enum State {
+enum DecoderState {
     /// No response is awaited.
     Idle,
     /// In a head.
@@ -72,12 +72,12 @@ pub(super) enum FrameFound {
 
 impl Decoder {
     pub(super) fn new() -> Self {
-        Self { state: State::Idle, unread: Bytes::new(), is_finished: false, is_kept: true }
+        Self { state: DecoderState::Idle, unread: Bytes::new(), is_finished: false, is_kept: true }
     }
 
     /// Awaits the response to a request; to HEAD it has no body.
     pub(super) fn expect(&mut self, answers_head: bool) {
-        self.state = State::Head { answers_head, looked: Looked::default() };
+        self.state = DecoderState::Head { answers_head, looked: Looked::default() };
     }
 
     /// Excludes the connection from further use, whatever the app says.
@@ -108,7 +108,7 @@ impl Decoder {
     /// # Errors
     /// [`Error::Head`] for bytes that are no head, [`Error::Closed`] when none can come any more.
     pub(super) fn head(&mut self) -> Result<HeadFound, Error> {
-        let State::Head { answers_head, looked } = &mut self.state else { return Err(Error::Closed) };
+        let DecoderState::Head { answers_head, looked } = &mut self.state else { return Err(Error::Closed) };
         if self.unread.is_empty() || !looked.is_worth_another(&self.unread) {
             return if self.is_finished { Err(Error::Closed) } else { Ok(HeadFound::More) };
         }
@@ -120,7 +120,7 @@ impl Decoder {
                 Ok(HeadFound::More)
             }
             Err(error) => {
-                self.state = State::Broken;
+                self.state = DecoderState::Broken;
                 Err(error)
             }
         }
@@ -129,17 +129,17 @@ impl Decoder {
     fn behind_head(&mut self, parsed: Parsed) -> HeadFound {
         let Parsed { head, coming, is_kept } = parsed;
         match head.status {
-            StatusCode::SWITCHING_PROTOCOLS => self.state = State::Switched,
+            StatusCode::SWITCHING_PROTOCOLS => self.state = DecoderState::Switched,
             status if status.is_informational() => {
                 self.is_kept &= is_kept;
-                if let State::Head { looked, .. } = &mut self.state {
+                if let DecoderState::Head { looked, .. } = &mut self.state {
                     *looked = Looked::default();
                 }
                 return HeadFound::Interim(status);
             }
             _ => {
                 self.is_kept &= is_kept;
-                self.state = State::Body(Body::new(coming));
+                self.state = DecoderState::Body(Body::new(coming));
             }
         }
         HeadFound::Final(head)
@@ -150,41 +150,41 @@ impl Decoder {
     /// # Errors
     /// [`Error::Body`] for bytes that are no body, [`Error::Incomplete`] when the connection ended before it.
     pub(super) fn frame(&mut self) -> Result<FrameFound, Error> {
-        let State::Body(body) = &mut self.state else { return Err(Error::Incomplete) };
+        let DecoderState::Body(body) = &mut self.state else { return Err(Error::Incomplete) };
         let found = match body.take(&mut self.unread) {
-            Ok(Found::More) if self.is_finished => body.finish().map(|()| FrameFound::End),
-            Ok(Found::More) => Ok(FrameFound::More),
-            Ok(Found::Data(data)) => Ok(FrameFound::Data(data)),
-            Ok(Found::Trailers(trailers)) => Ok(FrameFound::Trailers(trailers)),
-            Ok(Found::End) => Ok(FrameFound::End),
+            Ok(BodyPart::More) if self.is_finished => body.finish().map(|()| FrameFound::End),
+            Ok(BodyPart::More) => Ok(FrameFound::More),
+            Ok(BodyPart::Data(data)) => Ok(FrameFound::Data(data)),
+            Ok(BodyPart::Trailers(trailers)) => Ok(FrameFound::Trailers(trailers)),
+            Ok(BodyPart::End) => Ok(FrameFound::End),
             Err(error) => Err(error),
         };
         if found.is_err() {
-            self.state = State::Broken;
+            self.state = DecoderState::Broken;
         }
         found
     }
 
     /// Returns whether the next bytes belong to a body. Nothing of those is kept undecoded.
     pub(super) fn is_in_body(&self) -> bool {
-        matches!(self.state, State::Body(_))
+        matches!(self.state, DecoderState::Body(_))
     }
 
     /// Returns whether the response is there to its last byte.
     pub(super) fn is_over(&self) -> bool {
-        matches!(self.state, State::Body(Body::Over))
+        matches!(self.state, DecoderState::Body(Body::Over))
     }
 
     /// Returns the number of bytes of the body still to come, if that is known.
     pub(super) fn left(&self) -> Option<u64> {
         match self.state {
-            State::Body(Body::Over) => Some(0),
-            State::Body(Body::Sized { left }) => Some(left),
-            State::Body(Body::Chunked { .. } | Body::UntilEnd)
-            | State::Idle
-            | State::Head { .. }
-            | State::Switched
-            | State::Broken => None,
+            DecoderState::Body(Body::Over) => Some(0),
+            DecoderState::Body(Body::Sized { left }) => Some(left),
+            DecoderState::Body(Body::Chunked { .. } | Body::UntilEnd)
+            | DecoderState::Idle
+            | DecoderState::Head { .. }
+            | DecoderState::Switched
+            | DecoderState::Broken => None,
         }
     }
 

@@ -70,8 +70,8 @@ pub(super) fn parse(unread: &mut Bytes, answers_head: bool) -> Result<Option<Par
     Ok(Some(parsed))
 }
 
-fn fields_of(whole: &Bytes, found: &[httparse::Header<'_>]) -> Result<(HeaderMap, Fields), Error> {
-    let mut framing = Fields::default();
+fn fields_of(whole: &Bytes, found: &[httparse::Header<'_>]) -> Result<(HeaderMap, ConnectionFields), Error> {
+    let mut framing = ConnectionFields::default();
     let mut headers = HeaderMap::with_capacity(found.len());
     for field in found {
         let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| Error::Head)?;
@@ -94,7 +94,7 @@ fn fields_of(whole: &Bytes, found: &[httparse::Header<'_>]) -> Result<(HeaderMap
 
 /// Facts in the fields about the connection.
 #[derive(Debug, Default)]
-struct Fields {
+struct ConnectionFields {
     length: Option<u64>,
     has_encoding: bool,
     /// Transfer-Encoding was something other than `chunked`, once.
@@ -103,7 +103,7 @@ struct Fields {
     keep_alive: bool,
 }
 
-impl Fields {
+impl ConnectionFields {
     fn length(&mut self, value: &[u8]) -> Result<(), Error> {
         for length in value.split(|byte| *byte == b',') {
             let length = decimal(length.trim_ascii()).ok_or(Error::Head)?;

@@ -58,11 +58,11 @@ fn arrive(tasks: &mut JoinSet<()>, session: &Session, bodies: Vec<Body>) {
 
 /// Asks an app, which says something at once, and looks for its answer when the time for its word is over. Returns the
 /// connection, and the answer if there is one.
-async fn asked_and_looked_at_late(said: &'static [u8]) -> (Box<Connection>, Poll<Result<Head, Error>>) {
+async fn asked_and_looked_at_late(said: &'static [u8]) -> (Box<Http1Connection>, Poll<Result<Head, Error>>) {
     let mut tasks = JoinSet::new();
     let session = Session::new(Settings::new(Side::Gateway));
     let (channel, _accepted) = session.open(80).expect("room");
-    let mut connection = Connection::new(channel, Arc::default());
+    let mut connection = Http1Connection::new(channel, Arc::default());
     let (request, _user) = upload(&mut tasks).await;
     let (parts, body) = request.into_parts();
     connection.begin(Outgoing::new(&parts, RequestBody::new(body, 1).0, true).expect("a request"));

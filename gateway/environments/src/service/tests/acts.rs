@@ -16,7 +16,7 @@ pub(super) fn operator() -> By {
     By::User("olga".parse().unwrap())
 }
 
-pub(super) fn code(outcome: Outcome) -> String {
+pub(super) fn code(outcome: PreparationOutcome) -> String {
     outcome.failure.map(|failure| failure.code).unwrap_or_default()
 }
 
@@ -40,7 +40,7 @@ pub(super) fn running(stage: &Stage) -> (CancellationToken, JoinSet<()>) {
     begun(stage)
 }
 
-pub(super) async fn done(stage: &Stage, job: u64, template: &str) -> Outcome {
+pub(super) async fn done(stage: &Stage, job: u64, template: &str) -> PreparationOutcome {
     stage.environments.complete(request(job, template)).await.unwrap().outcome().await
 }
 

@@ -37,7 +37,7 @@ async fn jobs_of_one_environment_take_turns_in_the_order_in_which_they_asked() {
     let first = stage.environments.complete(request(1, "two")).await.unwrap();
     stage.cluster.began.notified().await;
     let mut second = stage.environments.complete(request(2, "three")).await.unwrap();
-    assert_eq!(second.next().await, Some(Event::Waiting { why: "queued" }));
+    assert_eq!(second.next().await, Some(EnvironmentEvent::Waiting { why: "queued" }));
     // Room for a mistake; one that comes later is told at the end of the test.
     let quiet = tokio::time::timeout(std::time::Duration::from_millis(300), stage.cluster.began.notified()).await;
     assert!(quiet.is_err(), "two calls of one environment at a time");
@@ -57,9 +57,9 @@ async fn job_whose_template_shrank_has_the_rest_pruned_and_a_stop_removes_what_i
     let second = done(&stage, 2, "three").await.environment.unwrap();
     assert_eq!((first.id, second.objects.len()), (second.id, 3));
     let by = By::User("ann".parse().unwrap());
-    stage.environments.set_state(first.id, Wanted::Stopping, by.clone()).await.unwrap();
+    stage.environments.set_state(first.id, DesiredEnvironment::Stopping, by.clone()).await.unwrap();
     assert_eq!(stage.environments.follow(first.id).outcome().await.environment.unwrap().objects.len(), 3);
-    stage.environments.set_state(first.id, Wanted::Stopped, by).await.unwrap();
+    stage.environments.set_state(first.id, DesiredEnvironment::Stopped, by).await.unwrap();
     let end = stage.environments.follow(first.id).outcome().await;
     assert_eq!((end.failure, end.environment.unwrap().objects.len()), (None, 0));
     assert!(stage.cluster.world.lock().objects.is_empty());
@@ -73,7 +73,7 @@ async fn template_that_keeps_its_objects_keeps_them_and_an_operator_removes_them
     let (_stop, _tasks) = running(&stage);
     let by = By::User("ann".parse().unwrap());
     let id = done(&stage, 1, "kept").await.environment.unwrap().id;
-    stage.environments.set_state(id, Wanted::Stopped, by.clone()).await.unwrap();
+    stage.environments.set_state(id, DesiredEnvironment::Stopped, by.clone()).await.unwrap();
     assert_eq!(stage.environments.follow(id).outcome().await.environment.unwrap().objects.len(), 2);
     assert_eq!(stage.cluster.world.lock().objects.len(), 2);
     let end = stage.environments.remove(id, by).await.unwrap().outcome().await;
@@ -127,7 +127,7 @@ async fn agent_that_stays_away_is_named_when_the_jobs_time_is_over_and_the_job_m
     let (_stop, _tasks) = running(&stage);
     stage.cluster.world.lock().is_absent = true;
     let mut following = stage.environments.complete(request(1, "two")).await.unwrap();
-    let Some(Event::Retrying { code, .. }) = following.next().await else { panic!("no word of it") };
+    let Some(EnvironmentEvent::Retrying { code, .. }) = following.next().await else { panic!("no word of it") };
     assert_eq!(code, "agent_absent");
     stage.later(600);
     let failure = following.outcome().await.failure.unwrap();
@@ -155,9 +155,9 @@ async fn jobs_that_waited_for_an_agent_that_stays_away_all_hear_that_it_does() {
 async fn retrying(following: &mut Following) -> String {
     loop {
         match following.next().await {
-            Some(Event::Retrying { code, .. }) => return code,
-            Some(Event::Object(_) | Event::Waiting { .. }) => {}
-            other @ (Some(Event::Done(_)) | None) => panic!("{other:?}"),
+            Some(EnvironmentEvent::Retrying { code, .. }) => return code,
+            Some(EnvironmentEvent::Object(_) | EnvironmentEvent::Waiting { .. }) => {}
+            other @ (Some(EnvironmentEvent::Done(_)) | None) => panic!("{other:?}"),
         }
     }
 }
@@ -173,7 +173,7 @@ async fn agent_has_no_more_calls_at_a_time_than_it_takes_and_jobs_do_not_wait_fo
     }
     crowd.until(&stage, SEATS_MAX).await;
     let mut job = stage.environments.complete(of_environment(30, "production")).await.unwrap();
-    while job.next().await != Some(Event::Waiting { why: "queued" }) {}
+    while job.next().await != Some(EnvironmentEvent::Waiting { why: "queued" }) {}
     let next = crowd.next_call(&stage).await;
     assert!(matches!(next, Some(Call::Apply(_))), "a job waits for removals");
     crowd.gate.add_permits(100);
@@ -326,7 +326,7 @@ async fn what_may_not_be_is_refused_by_name_and_nothing_is_written_down_to_be_do
     let mut stops = request(1, "two");
     stops.job.action = Some("stop".to_owned());
     let nothing = stage.environments.complete(stops).await.unwrap().outcome().await;
-    assert_eq!(nothing, Outcome::nothing(Met::NotAStart));
+    assert_eq!(nothing, PreparationOutcome::nothing(Met::NotAStart));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -350,9 +350,9 @@ async fn environment_is_found_by_its_name_and_listed_by_what_it_is() {
     assert_eq!(stage.environments.find(&agent, 42, "review/1").await.unwrap(), made);
     assert_eq!(made.page_url, format!("https://gw.example/api/v1/environments/{}", made.id));
     assert_eq!(stage.environments.find(&agent, 42, "review-1").await.unwrap_err().code, RefusalCode::NoSuchEnvironment);
-    let filter = Filter { agent: Some(agent), project_id: Some(42), state: Some(Wanted::Available) };
+    let filter = Filter { agent: Some(agent), project_id: Some(42), state: Some(DesiredEnvironment::Available) };
     assert_eq!(stage.environments.list(&filter, None, 9).await.unwrap(), std::slice::from_ref(&made));
     assert_eq!(stage.environments.list(&filter, Some(made.id), 9).await.unwrap(), []);
-    let none = Filter { state: Some(Wanted::Stopped), ..filter };
+    let none = Filter { state: Some(DesiredEnvironment::Stopped), ..filter };
     assert_eq!(stage.environments.list(&none, None, 9).await.unwrap(), []);
 }

@@ -37,8 +37,8 @@ fn info(name: &str) -> Info {
     }
 }
 
-fn brought(text: &str) -> Source {
-    Source::Template(Arc::new(Template::parse(&"mine".parse().unwrap(), text.as_bytes()).unwrap()))
+fn brought(text: &str) -> ObjectSource {
+    ObjectSource::Template(Arc::new(Template::parse(&"mine".parse().unwrap(), text.as_bytes()).unwrap()))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -50,7 +50,7 @@ async fn job_whose_environment_was_stopped_is_prepared_no_more_and_hears_so() {
         assert_eq!(stage.environments.unmet(&request(job, "two")), Unmet::Met(Met::Completed));
         match is_removed {
             true => drop(stage.environments.remove(id, operator()).await.unwrap()),
-            false => drop(stage.environments.set_state(id, Wanted::Stopped, operator()).await.unwrap()),
+            false => drop(stage.environments.set_state(id, DesiredEnvironment::Stopped, operator()).await.unwrap()),
         }
         assert_eq!(stage.environments.unmet(&request(job, "two")), Unmet::Unmet, "its objects go");
         stage.environments.follow(id).outcome().await;
@@ -146,13 +146,13 @@ async fn stopped_environment_becomes_available_by_a_job_alone_and_whoever_says_i
     let stage = Stage::new().await;
     let (_stop, _tasks) = running(&stage);
     let id = id_of(&stage, 1).await;
-    stage.environments.set_state(id, Wanted::Stopping, operator()).await.unwrap();
-    let available = stage.environments.set_state(id, Wanted::Available, operator()).await.unwrap();
+    stage.environments.set_state(id, DesiredEnvironment::Stopping, operator()).await.unwrap();
+    let available = stage.environments.set_state(id, DesiredEnvironment::Available, operator()).await.unwrap();
     assert_eq!(available.state, EnvironmentState::Available);
-    stage.environments.set_state(id, Wanted::Stopped, operator()).await.unwrap();
-    let refused = stage.environments.set_state(id, Wanted::Available, operator()).await.unwrap_err();
+    stage.environments.set_state(id, DesiredEnvironment::Stopped, operator()).await.unwrap();
+    let refused = stage.environments.set_state(id, DesiredEnvironment::Available, operator()).await.unwrap_err();
     assert_eq!(refused.code, RefusalCode::EnvironmentStopped);
-    for wanted in [Wanted::Stopping, Wanted::Stopped] {
+    for wanted in [DesiredEnvironment::Stopping, DesiredEnvironment::Stopped] {
         let same = stage.environments.set_state(id, wanted, operator()).await.unwrap();
         assert_eq!(same.state, EnvironmentState::Stopped, "{wanted:?}");
     }
@@ -179,7 +179,7 @@ async fn only_jobs_that_start_or_stop_their_environment_say_what_becomes_of_it()
 async fn configuration_that_changes_while_a_job_is_asked_for_never_has_it_made_as_the_agent() {
     let stage = Stage::with(entry(AccessAs::CiJob)).await;
     let asked = request(1, "two");
-    let Verdict::Allowed(let_through) = stage.environments.inner.access.verdict(&asked) else { panic!("it may") };
+    let AccessVerdict::Allowed(let_through) = stage.environments.inner.access.verdict(&asked) else { panic!("it may") };
     // The entry goes while what is asked for is written down: what let the job through counts.
     reconfigure(&stage, elsewhere()).await;
     let following = stage.environments.prepare_job(&let_through, &asked, asked.job.by().into()).await.unwrap();
@@ -318,9 +318,9 @@ async fn change_has_its_place_in_the_audit_log_before_it_is_made() {
     let sweep = OnRecord::new(By::Hook, audit.slot().await.unwrap());
     // Others fill the queue meanwhile.
     for _ in 0..20_000 {
-        audit.record(Record::new(AuditEvent::GatewayStopped));
+        audit.record(AuditRecord::new(AuditEvent::GatewayStopped));
     }
-    stage.environments.set_state(id, Wanted::Stopping, stop).await.unwrap();
+    stage.environments.set_state(id, DesiredEnvironment::Stopping, stop).await.unwrap();
     stage.environments.remove(id, remove).await.unwrap();
     stage.environments.forget(id, forget).await.unwrap();
     stage.environments.sweep(42, sweep).await.unwrap();

@@ -58,11 +58,11 @@ async fn removal_that_a_job_waits_for_goes_before_those_that_nobody_waits_for() 
             crowd.until(&stage, number + 1).await;
         } else {
             // In this order they wait, so the last one is behind all others.
-            while following.next().await != Some(Event::Waiting { why: "queued" }) {}
+            while following.next().await != Some(EnvironmentEvent::Waiting { why: "queued" }) {}
         }
     }
     let mut job = stage.environments.complete(of_environment(30, "review/19")).await.unwrap();
-    while job.next().await != Some(Event::Waiting { why: "queued" }) {}
+    while job.next().await != Some(EnvironmentEvent::Waiting { why: "queued" }) {}
     let next = crowd.next_call(&stage).await;
     let Some(Call::Remove(remove)) = next else { panic!("{next:?}") };
     let its = format!("{}-42-", environment_slug("review/19"));

@@ -118,10 +118,10 @@ impl Life {
                 self.id = asked.environment().map(EnvironmentId::new).or(self.id);
             }
             Happening::Stopping => {
-                self.stage.environments.set_state(id, Wanted::Stopping, by).await.ok();
+                self.stage.environments.set_state(id, DesiredEnvironment::Stopping, by).await.ok();
             }
             Happening::Stopped => {
-                if let Ok(stopped) = self.stage.environments.set_state(id, Wanted::Stopped, by).await {
+                if let Ok(stopped) = self.stage.environments.set_state(id, DesiredEnvironment::Stopped, by).await {
                     self.may_be_removed |= stopped.is_removal_due;
                 }
             }

@@ -75,7 +75,7 @@ async fn job_whose_environment_is_stopped_while_it_is_made_is_not_known_as_prepa
     let (_stop, _tasks) = begun(&stage);
     let asked = stage.environments.complete(request(1, "two")).await.unwrap();
     stage.cluster.began.notified().await;
-    stage.environments.set_state(asked.environment().unwrap(), Wanted::Stopped, operator()).await.unwrap();
+    stage.environments.set_state(asked.environment().unwrap(), DesiredEnvironment::Stopped, operator()).await.unwrap();
     stage.cluster.answer(usize::MAX, None);
     // The agent is to remove it, so what it said before is taken in.
     stage.cluster.began.notified().await;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, oneshot};
-use tunnel_proto::environments::{Call, Done, ObjectError, ObjectErrorCode, ObjectRef, Progress, Step};
+use tunnel_proto::environments::{Call, CallProgress, Done, ObjectError, ObjectErrorCode, ObjectRef, ObjectStep};
 
 use super::super::super::call::{CallError, Calls};
 use super::super::super::request::JobFacts;
@@ -83,7 +83,7 @@ impl Calls for Cluster {
         &'a self,
         _: &'a ClusterName,
         call: &'a Call,
-        progress: &'a (dyn Fn(Progress) + Send + Sync),
+        progress: &'a (dyn Fn(CallProgress) + Send + Sync),
     ) -> BoxFuture<'a, Result<Done, CallError>> {
         Box::pin(async move {
             let crowd = self.world.lock().crowd.clone();
@@ -115,7 +115,7 @@ impl Calls for Cluster {
             }
             let done = answered.await.unwrap_or(Err(CallError::NoAnswer))?;
             for object in &done.objects {
-                progress(Progress { object: object.clone(), step: Step::Applied, message: String::new() });
+                progress(CallProgress { object: object.clone(), step: ObjectStep::Applied, message: String::new() });
             }
             Ok(done)
         })
@@ -278,7 +278,7 @@ async fn open(store: &Store, registry: &Arc<Registry>, cluster: &Cluster, now: &
     let token_ids: gateway_net::audit::TokenIds = Box::new(|_| Box::pin(async { None }));
     let log = gateway_config::AuditLog { path: None, rotate_bytes: 1 << 20, keep: 1 };
     let (audit, _) = Audit::open(&log, || 0, token_ids, Default::default()).unwrap();
-    let parts = Parts {
+    let parts = EnvironmentsParts {
         store: store.clone(),
         registry: registry.clone(),
         templates,

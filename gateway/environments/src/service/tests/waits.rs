@@ -55,7 +55,7 @@ async fn who_waits_for_a_job_that_is_asked_for_anew_hears_how_that_ends() {
     }
     let (_stop, _tasks) = begun(&stage);
     let mut slow = stage.environments.complete(request(1, "two")).await.unwrap();
-    assert!(matches!(slow.next().await, Some(Event::Retrying { .. })));
+    assert!(matches!(slow.next().await, Some(EnvironmentEvent::Retrying { .. })));
     let prompt = stage.environments.complete(request(1, "two")).await.unwrap();
     stage.later(600);
     assert_eq!(prompt.outcome().await.failure.unwrap().code, "agent_absent");
@@ -76,7 +76,7 @@ async fn who_waits_for_a_removal_does_not_wait_for_a_job_that_asks_meanwhile() {
     stage.cluster.began.notified().await;
     stage.cluster.answer(usize::MAX, None);
     let id = first.outcome().await.environment.unwrap().id;
-    stage.environments.set_state(id, Wanted::Stopped, operator()).await.unwrap();
+    stage.environments.set_state(id, DesiredEnvironment::Stopped, operator()).await.unwrap();
     stage.cluster.began.notified().await;
     let removal = stage.environments.follow_removal(id);
     let job = stage.environments.complete(request(2, "two")).await.unwrap();

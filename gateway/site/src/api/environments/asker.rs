@@ -14,8 +14,8 @@ use tokio::time::Instant;
 
 use super::EnvironmentParts;
 use super::job::facts_of;
-use crate::api::problem::{Problem, Refused};
-use crate::api::{Caller, PREFIX, Shared};
+use crate::api::problem::{ApiProblem, ProblemRow};
+use crate::api::{ApiShared, Caller, PREFIX};
 use gateway_auth::jwt::{self, Moment};
 use gateway_auth::request::foreign_bearer;
 use gateway_environments::on_record::OnRecord;
@@ -89,18 +89,18 @@ impl EnvironmentParts {
     /// Cancel safety: safe.
     pub(in crate::api) async fn vouch(&self, parts: &Parts, now: Instant) -> Option<Vouched> {
         match way_in(parts.uri.path())? {
-            Way::Hook => Some(self.hook(&parts.headers)),
-            Way::Job => {
+            CallerKind::Hook => Some(self.hook(&parts.headers)),
+            CallerKind::Job => {
                 let token = foreign_bearer(&parts.headers)?;
                 let Some(jobs) = &self.jobs else { return Some(Vouched::Off) };
                 let now = Moment { wall: wall_clock(), clock: now };
                 Some(match jobs.verify(token, now).await {
                     Ok(claims) => match (facts_of(&claims), claims.expires_at) {
                         (Ok(facts), Some(expires_at)) => Vouched::Job(Arc::new(ProvenJob { facts, expires_at })),
-                        (Ok(_), None) => Vouched::BadJob(jwt::Refused::Expired.code()),
+                        (Ok(_), None) => Vouched::BadJob(jwt::TokenRefused::Expired.code()),
                         (Err(reason), _) => Vouched::BadJob(reason),
                     },
-                    Err(jwt::Refused::KeysUnavailable) => Vouched::Unchecked,
+                    Err(jwt::TokenRefused::KeysUnavailable) => Vouched::Unchecked,
                     Err(refused) => Vouched::BadJob(refused.code()),
                 })
             }
@@ -120,21 +120,21 @@ impl EnvironmentParts {
 }
 
 /// Way in for a caller that is no user.
-enum Way {
+enum CallerKind {
     Job,
     Hook,
 }
 
-fn way_in(path: &str) -> Option<Way> {
+fn way_in(path: &str) -> Option<CallerKind> {
     if path.starts_with("/environments.v1.Prerequisites/") {
-        return Some(Way::Job);
+        return Some(CallerKind::Job);
     }
     let rest = path.strip_prefix(PREFIX)?;
     if rest == HOOK_PATH {
-        return Some(Way::Hook);
+        return Some(CallerKind::Hook);
     }
     let below = rest.strip_prefix("/environments")?;
-    (below.is_empty() || below.starts_with('/')).then_some(Way::Job)
+    (below.is_empty() || below.starts_with('/')).then_some(CallerKind::Job)
 }
 
 /// An authenticated caller.
@@ -148,18 +148,18 @@ pub(in crate::api) enum Asker {
 
 impl Asker {
     /// Identifies the caller.
-    pub(in crate::api) fn of(api: &Shared, caller: &Caller) -> Result<Self, Problem> {
+    pub(in crate::api) fn of(api: &ApiShared, caller: &Caller) -> Result<Self, ProblemRow> {
         match &caller.vouched {
             Some(Vouched::Job(facts)) => return Ok(Self::Job(facts.clone())),
-            Some(Vouched::BadJob(reason)) => return Err(Refused::NotSuchJob { reason }.into()),
-            Some(Vouched::Unchecked) => return Err(Refused::Overloaded { limit: "credential_unchecked" }.into()),
-            Some(Vouched::Off) => return Err(Refused::Environment(RefusalCode::EnvironmentsOff).into()),
+            Some(Vouched::BadJob(reason)) => return Err(ApiProblem::NotSuchJob { reason }.into()),
+            Some(Vouched::Unchecked) => return Err(ApiProblem::Overloaded { limit: "credential_unchecked" }.into()),
+            Some(Vouched::Off) => return Err(ApiProblem::Environment(RefusalCode::EnvironmentsOff).into()),
             Some(Vouched::Hook | Vouched::BadHook) | None => {}
         }
         let user = &caller.user()?.user;
         match api.environments.is_operator(user) {
             true => Ok(Self::Operator(user.clone())),
-            false => Err(Refused::NotOperator.into()),
+            false => Err(ApiProblem::NotOperator.into()),
         }
     }
 
@@ -172,26 +172,26 @@ impl Asker {
     }
 
     /// Takes the place in the audit log without which nothing is changed for this caller.
-    pub(in crate::api) async fn on_record(&self, api: &Shared) -> Result<OnRecord, Unrecordable> {
+    pub(in crate::api) async fn on_record(&self, api: &ApiShared) -> Result<OnRecord, Unrecordable> {
         Ok(OnRecord::new(self.by(), api.audit.slot().await?))
     }
 }
 
 /// Returns the operator who calls.
-pub(in crate::api) fn operator(api: &Shared, caller: &Caller) -> Result<UserName, Problem> {
+pub(in crate::api) fn operator(api: &ApiShared, caller: &Caller) -> Result<UserName, ProblemRow> {
     match Asker::of(api, caller)? {
         Asker::Operator(user) => Ok(user),
-        Asker::Job(_) => Err(Refused::NotOperator.into()),
+        Asker::Job(_) => Err(ApiProblem::NotOperator.into()),
     }
 }
 
 /// Requires that the caller is the hook.
-pub(in crate::api) fn hook(caller: &Caller) -> Result<(), Problem> {
+pub(in crate::api) fn hook(caller: &Caller) -> Result<(), ProblemRow> {
     match &caller.vouched {
         Some(Vouched::Hook) => Ok(()),
-        Some(Vouched::Off) => Err(Refused::Environment(RefusalCode::EnvironmentsOff).into()),
+        Some(Vouched::Off) => Err(ApiProblem::Environment(RefusalCode::EnvironmentsOff).into()),
         Some(Vouched::Job(_) | Vouched::BadJob(_) | Vouched::BadHook | Vouched::Unchecked) | None => {
-            Err(Refused::NotTheHook.into())
+            Err(ApiProblem::NotTheHook.into())
         }
     }
 }
@@ -203,8 +203,8 @@ mod tests {
     #[test]
     fn jobs_and_the_hook_come_in_by_their_own_ways_alone() {
         let way = |path: &str| match way_in(path) {
-            Some(Way::Job) => "job",
-            Some(Way::Hook) => "hook",
+            Some(CallerKind::Job) => "job",
+            Some(CallerKind::Hook) => "hook",
             None => "user",
         };
         for path in ["/api/v1/environments", "/api/v1/environments/7", "/environments.v1.Prerequisites/Unmet"] {

@@ -1,8 +1,8 @@
 //! Facts that operators give about an environment, and those that the gateway adds.
 
 use super::ops::missing;
-use crate::api::Shared;
-use crate::api::problem::{Mistake, Problem};
+use crate::api::ApiShared;
+use crate::api::problem::{Mistake, ProblemRow};
 use gateway_environments::refusal::RefusalCode;
 use gateway_types::ClusterName;
 use workspace_spec::environment::facts::{AgentFacts, EnvironmentFacts, Info, Numbered, ProjectFacts, UserFacts};
@@ -44,14 +44,14 @@ pub(in crate::api) struct AskedProject {
 }
 
 /// Completes the facts that were left out: those known of agent and environment, and those made of names.
-pub(super) async fn complete_info(api: &Shared, agent: &ClusterName, asked: AskedInfo) -> Result<Info, Problem> {
+pub(super) async fn complete_info(api: &ApiShared, agent: &ClusterName, asked: AskedInfo) -> Result<Info, ProblemRow> {
     let service = &api.environments.service;
     let known = service.agent(agent)?;
     let AskedInfo { agent: told, environment, project, ci_pipeline, ci_job, user } = asked;
     let agent_facts: AgentFacts = match told {
         Some(told) if told.name != known.name => {
             let detail = "names another agent than the request".to_owned();
-            return Err(Problem::invalid(vec![Mistake { pointer: "/info/agent/name".to_owned(), detail }]));
+            return Err(ProblemRow::invalid(vec![Mistake { pointer: "/info/agent/name".to_owned(), detail }]));
         }
         // The gateway's own knowledge counts: labels and names are made of it too.
         Some(_) | None => known,

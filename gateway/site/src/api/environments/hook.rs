@@ -12,8 +12,8 @@ use super::asker::{hook, operator};
 use super::ops::missing;
 use crate::api::body::read;
 use crate::api::openapi::parameters;
-use crate::api::problem::{Mistake, Problem, Refused};
-use crate::api::{Caller, Shared, answer};
+use crate::api::problem::{ApiProblem, Mistake, ProblemRow};
+use crate::api::{ApiShared, Caller, answer};
 use gateway_environments::on_record::OnRecord;
 use gateway_environments::request::By;
 use workspace_spec::environment::facts::ID_MAX;
@@ -28,7 +28,7 @@ pub(in crate::api) struct Swept {
 
 /// The parts of an event that count here.
 #[derive(Deserialize)]
-struct Heard {
+struct HookEvent {
     event_name: Option<String>,
     project_id: Option<u64>,
 }
@@ -56,18 +56,19 @@ struct Heard {
     ),
 )]
 pub(super) async fn gitlab(
-    State(api): State<Arc<Shared>>,
+    State(api): State<Arc<ApiShared>>,
     caller: Caller,
     request: Request,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemRow> {
     hook(&caller)?;
     let bytes = match read(request.into_body()).await {
         Ok(bytes) => bytes,
         // Events of deleted projects are short.
-        Err(problem) if problem.is(Refused::TooLarge) => return Ok(answer::done()),
+        Err(problem) if problem.is(ApiProblem::TooLarge) => return Ok(answer::done()),
         Err(problem) => return Err(problem),
     };
-    let heard: Heard = serde_json::from_slice(&bytes).map_err(|_| Refused::BadRequest { reason: "malformed_json" })?;
+    let heard: HookEvent =
+        serde_json::from_slice(&bytes).map_err(|_| ApiProblem::BadRequest { reason: "malformed_json" })?;
     if heard.event_name.as_deref() != Some(PROJECT_DESTROY) {
         return Ok(answer::done());
     }
@@ -98,14 +99,14 @@ pub(super) async fn gitlab(
     ),
 )]
 pub(super) async fn sweep(
-    State(api): State<Arc<Shared>>,
+    State(api): State<Arc<ApiShared>>,
     caller: Caller,
     id: Result<Path<String>, PathRejection>,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemRow> {
     let user = operator(&api, &caller)?;
     let project: Option<u64> = id.ok().and_then(|Path(text)| text.parse().ok()).filter(|id| *id <= ID_MAX);
     let project = project.ok_or_else(|| {
-        Problem::invalid(vec![Mistake { pointer: "/id".to_owned(), detail: "has to be a whole number".to_owned() }])
+        ProblemRow::invalid(vec![Mistake { pointer: "/id".to_owned(), detail: "has to be a whole number".to_owned() }])
     })?;
     let by = OnRecord::new(By::User(user), api.audit.slot().await?);
     let environments = api.environments.service.sweep(project, by).await?;

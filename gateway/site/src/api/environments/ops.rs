@@ -2,23 +2,23 @@
 
 use std::sync::Arc;
 
-use super::Held;
+use super::CallerPermit;
 use super::asker::{Asker, operator};
 use super::given::{AskedInfo, complete_info};
-use crate::api::problem::{Mistake, Place, Problem, Refused};
-use crate::api::{Caller, Shared};
+use crate::api::problem::{ApiProblem, FaultLocation, Mistake, ProblemRow};
+use crate::api::{ApiShared, Caller};
 use gateway_environments::following::Following;
 use gateway_environments::record::Environment;
-use gateway_environments::refusal::{Refusal, RefusalCode};
+use gateway_environments::refusal::{EnvironmentRefusal, RefusalCode};
 use gateway_environments::request::{JobFacts, JobRequest, Unmet};
-use gateway_environments::service::{Filter, Source, Wanted};
+use gateway_environments::service::{DesiredEnvironment, Filter, ObjectSource};
 use gateway_types::ClusterName;
 use workspace_spec::environment::facts::Info;
 use workspace_spec::environment::template::{Rendered, Template, TemplateName};
 
 /// Request for a job.
 #[derive(Clone, Debug)]
-pub(in crate::api) struct Asked {
+pub(in crate::api) struct CallerJobRequest {
     pub(in crate::api) agent: ClusterName,
     pub(in crate::api) template: Option<TemplateName>,
     pub(in crate::api) is_disabled: bool,
@@ -29,37 +29,41 @@ pub(in crate::api) struct Asked {
     pub(in crate::api) job: Option<JobFacts>,
 }
 
-impl Asked {
+impl CallerJobRequest {
     /// Makes the request of a job: of the one that calls, or of the one that an operator describes.
-    fn by(self, asker: &Asker) -> Result<JobRequest, Problem> {
+    fn by(self, asker: &Asker) -> Result<JobRequest, ProblemRow> {
         let Self { agent, template, is_disabled, url, environment, job } = self;
         let job = match (asker, job) {
             (Asker::Job(own), None) => own.facts.clone(),
-            (Asker::Job(_), Some(_)) => return Err(Refused::NotSuchJob { reason: "facts_in_token" }.into()),
+            (Asker::Job(_), Some(_)) => return Err(ApiProblem::NotSuchJob { reason: "facts_in_token" }.into()),
             (Asker::Operator(_), Some(told)) => told,
             (Asker::Operator(_), None) => return Err(missing("/job")),
         };
         if environment.is_some() && environment != job.environment {
-            return Err(Refused::NotSuchJob { reason: "another_environment" }.into());
+            return Err(ApiProblem::NotSuchJob { reason: "another_environment" }.into());
         }
         Ok(JobRequest { agent, template, is_disabled, url, job })
     }
 }
 
 /// Reports that something is missing.
-pub(in crate::api) fn missing(pointer: &str) -> Problem {
-    Problem::invalid(vec![Mistake { pointer: pointer.to_owned(), detail: "is missing".to_owned() }])
+pub(in crate::api) fn missing(pointer: &str) -> ProblemRow {
+    ProblemRow::invalid(vec![Mistake { pointer: pointer.to_owned(), detail: "is missing".to_owned() }])
 }
 
 /// Tells whether anything is to be done before a job may run.
-pub(in crate::api) fn unmet(api: &Shared, asker: &Asker, asked: Asked) -> Result<Unmet, Problem> {
+pub(in crate::api) fn unmet(api: &ApiShared, asker: &Asker, asked: CallerJobRequest) -> Result<Unmet, ProblemRow> {
     let request = asked.by(asker)?;
     Ok(api.environments.service.unmet(&request))
 }
 
 /// Meets the prerequisites of a job. It takes a seat, but only for a request that is allowed: jobs of projects that are
 /// not allowed have none to take.
-pub(in crate::api) async fn complete(api: &Shared, asker: &Asker, asked: Asked) -> Result<(Following, Held), Problem> {
+pub(in crate::api) async fn complete(
+    api: &ApiShared,
+    asker: &Asker,
+    asked: CallerJobRequest,
+) -> Result<(Following, CallerPermit), ProblemRow> {
     let request = asked.by(asker)?;
     api.environments.service.check(&request).map_err(|refusal| told_to(asker, refusal))?;
     let held = asker.seat_for(api, &request)?;
@@ -70,7 +74,7 @@ pub(in crate::api) async fn complete(api: &Shared, asker: &Asker, asked: Asked) 
 
 /// Tells a job of an unknown agent the same as of one that has nothing for its project: every job of a CI system may
 /// ask, and names of agents are not for all of them.
-fn told_to(asker: &Asker, refusal: Refusal) -> Refusal {
+fn told_to(asker: &Asker, refusal: EnvironmentRefusal) -> EnvironmentRefusal {
     match (asker, refusal.code) {
         (Asker::Job(_), RefusalCode::NoSuchAgent) => RefusalCode::ProjectNotAllowed.into(),
         (Asker::Job(_) | Asker::Operator(_), _) => refusal,
@@ -93,13 +97,15 @@ pub(in crate::api) struct Wish {
 }
 
 /// Ensures that the rendered objects exist; without data, those that the agent's template renders to.
-pub(in crate::api) async fn ensure(api: &Shared, asker: &Asker, wish: Wish) -> Result<Following, Problem> {
+pub(in crate::api) async fn ensure(api: &ApiShared, asker: &Asker, wish: Wish) -> Result<Following, ProblemRow> {
     let Wish { agent, template, info } = wish;
     let info = complete_info(api, &agent, info).await?;
     let service = &api.environments.service;
     let source = match template.data {
-        Some(data) => Source::Rendered(Rendered::parse(&template.name, data.as_bytes()).map_err(Problem::template)?),
-        None => Source::Template(known(api, &agent, &template.name)?),
+        Some(data) => {
+            ObjectSource::Rendered(Rendered::parse(&template.name, data.as_bytes()).map_err(ProblemRow::template)?)
+        }
+        None => ObjectSource::Template(known(api, &agent, &template.name)?),
     };
     let by = asker.on_record(api).await?;
     Ok(service.ensure(&agent, source, info, by).await?)
@@ -108,17 +114,17 @@ pub(in crate::api) async fn ensure(api: &Shared, asker: &Asker, wish: Wish) -> R
 /// Puts values into a template; without data, into the agent's. Also returns the present faults of that template's
 /// file.
 pub(in crate::api) async fn render(
-    api: &Shared,
+    api: &ApiShared,
     caller: &Caller,
     wish: Wish,
-) -> Result<(Rendered, Vec<Place>), Problem> {
+) -> Result<(Rendered, Vec<FaultLocation>), ProblemRow> {
     operator(api, caller)?;
     let Wish { agent, template, info } = wish;
     let info: Info = complete_info(api, &agent, info).await?;
     let service = &api.environments.service;
     let (found, problems) = match template.data {
         Some(data) => {
-            (Arc::new(Template::parse(&template.name, data.as_bytes()).map_err(Problem::template)?), Vec::new())
+            (Arc::new(Template::parse(&template.name, data.as_bytes()).map_err(ProblemRow::template)?), Vec::new())
         }
         None => (known(api, &agent, &template.name)?, template_problems(api, &agent, &template.name)),
     };
@@ -127,22 +133,26 @@ pub(in crate::api) async fn render(
 
 /// Returns a template of an agent, for operators.
 pub(in crate::api) fn template(
-    api: &Shared,
+    api: &ApiShared,
     caller: &Caller,
     agent: &ClusterName,
     name: &TemplateName,
-) -> Result<Arc<Template>, Problem> {
+) -> Result<Arc<Template>, ProblemRow> {
     operator(api, caller)?;
     Ok(api.environments.service.template(agent, name)?)
 }
 
 /// Returns the present faults of the file of an agent's template: if there are any, the last good version is in force.
-pub(in crate::api) fn template_problems(api: &Shared, agent: &ClusterName, name: &TemplateName) -> Vec<Place> {
-    api.environments.service.template_problems(agent, name).into_iter().map(Place::from).collect()
+pub(in crate::api) fn template_problems(
+    api: &ApiShared,
+    agent: &ClusterName,
+    name: &TemplateName,
+) -> Vec<FaultLocation> {
+    api.environments.service.template_problems(agent, name).into_iter().map(FaultLocation::from).collect()
 }
 
 /// Returns the template that counts for an agent under a name: its own, or for `default` the built-in one.
-fn known(api: &Shared, agent: &ClusterName, name: &TemplateName) -> Result<Arc<Template>, Problem> {
+fn known(api: &ApiShared, agent: &ClusterName, name: &TemplateName) -> Result<Arc<Template>, ProblemRow> {
     let service = &api.environments.service;
     match service.template(agent, name) {
         Err(refusal) if refusal.code == RefusalCode::NoSuchTemplate && *name == TemplateName::default_one() => {
@@ -162,14 +172,14 @@ pub(in crate::api) enum Which {
 }
 
 /// Finds an environment for a caller who may see it. A job may see its own, and is told of no other.
-pub(in crate::api) async fn find(api: &Shared, asker: &Asker, which: Which) -> Result<Environment, Problem> {
+pub(in crate::api) async fn find(api: &ApiShared, asker: &Asker, which: Which) -> Result<Environment, ProblemRow> {
     let service = &api.environments.service;
     let found = match (which, asker) {
         (Which::Id(id), _) => service.get(id).await?,
         (Which::Named { agent, project_id, name }, Asker::Job(own)) => {
-            let own_name = own.environment.as_deref().ok_or(Refused::Environment(RefusalCode::NoEnvironment))?;
+            let own_name = own.environment.as_deref().ok_or(ApiProblem::Environment(RefusalCode::NoEnvironment))?;
             if name.is_some_and(|name| name != own_name) || project_id.is_some_and(|id| id != own.project_id) {
-                return Err(Refused::NotSuchJob { reason: "another_environment" }.into());
+                return Err(ApiProblem::NotSuchJob { reason: "another_environment" }.into());
             }
             match service.find(&agent, own.project_id, own_name).await {
                 Ok(found) => found,
@@ -186,19 +196,19 @@ pub(in crate::api) async fn find(api: &Shared, asker: &Asker, which: Which) -> R
         Asker::Operator(_) => true,
         Asker::Job(own) => own.project_id == found.project_id && own.environment.as_deref() == Some(&found.name),
     };
-    if is_theirs { Ok(found) } else { Err(Refused::Environment(RefusalCode::NoSuchEnvironment).into()) }
+    if is_theirs { Ok(found) } else { Err(ApiProblem::Environment(RefusalCode::NoSuchEnvironment).into()) }
 }
 
 /// Tells a job that its environment does not exist: the same for an unknown agent as for one that has nothing for its
 /// project.
-fn not_found(api: &Shared, agent: ClusterName, own: &JobFacts, refusal: Refusal) -> Refusal {
+fn not_found(api: &ApiShared, agent: ClusterName, own: &JobFacts, refusal: EnvironmentRefusal) -> EnvironmentRefusal {
     if !matches!(refusal.code, RefusalCode::NoSuchAgent | RefusalCode::NoSuchEnvironment) {
         return refusal;
     }
     let job = JobFacts { action: None, ..own.clone() };
     let request = JobRequest { agent, template: None, is_disabled: false, url: None, job };
     match api.environments.service.check(&request) {
-        Err(Refusal { code: RefusalCode::NoSuchAgent | RefusalCode::ProjectNotAllowed, .. }) => {
+        Err(EnvironmentRefusal { code: RefusalCode::NoSuchAgent | RefusalCode::ProjectNotAllowed, .. }) => {
             RefusalCode::ProjectNotAllowed.into()
         }
         Ok(()) | Err(_) => RefusalCode::NoSuchEnvironment.into(),
@@ -207,21 +217,21 @@ fn not_found(api: &Shared, agent: ClusterName, own: &JobFacts, refusal: Refusal)
 
 /// Lists environments, for operators.
 pub(in crate::api) async fn list(
-    api: &Shared,
+    api: &ApiShared,
     filter: &Filter,
     after: Option<u64>,
     limit: u32,
-) -> Result<Vec<Environment>, Problem> {
+) -> Result<Vec<Environment>, ProblemRow> {
     Ok(api.environments.service.list(filter, after, limit).await?)
 }
 
 /// Sets the state of an environment. A job sets that of its own, if it might have it made.
 pub(in crate::api) async fn set_state(
-    api: &Shared,
+    api: &ApiShared,
     asker: &Asker,
     which: Which,
-    wanted: Wanted,
-) -> Result<Environment, Problem> {
+    wanted: DesiredEnvironment,
+) -> Result<Environment, ProblemRow> {
     let found = find(api, asker, which).await?;
     let service = &api.environments.service;
     if let Asker::Job(own) = asker {
@@ -232,13 +242,13 @@ pub(in crate::api) async fn set_state(
 }
 
 /// Deletes the recorded objects of an environment, whatever its template says; for operators.
-pub(in crate::api) async fn remove(api: &Shared, asker: &Asker, id: u64) -> Result<Following, Problem> {
+pub(in crate::api) async fn remove(api: &ApiShared, asker: &Asker, id: u64) -> Result<Following, ProblemRow> {
     let by = asker.on_record(api).await?;
     Ok(api.environments.service.remove(id, by).await?)
 }
 
 /// Forgets an environment without asking its cluster; for operators.
-pub(in crate::api) async fn forget(api: &Shared, asker: &Asker, id: u64) -> Result<Environment, Problem> {
+pub(in crate::api) async fn forget(api: &ApiShared, asker: &Asker, id: u64) -> Result<Environment, ProblemRow> {
     let by = asker.on_record(api).await?;
     Ok(api.environments.service.forget(id, by).await?)
 }

@@ -11,13 +11,13 @@ use utoipa::ToSchema;
 
 use super::asker::{Asker, operator};
 use super::given::{AskedAgent, AskedEnvironment, AskedInfo, AskedProject};
-use super::ops::{self, Asked, Given, Wish};
+use super::ops::{self, CallerJobRequest, Given, Wish};
 use super::stream;
 use super::view::OutcomeRow;
-use crate::api::body::{self, Fields, Object, text};
+use crate::api::body::{self, JsonFields, JsonObject, text};
 use crate::api::openapi::{bodies, failures, values};
-use crate::api::problem::Problem;
-use crate::api::{Caller, Shared, answer};
+use crate::api::problem::ProblemRow;
+use crate::api::{ApiShared, Caller, answer};
 use gateway_environments::request::{JobFacts, Unmet};
 use gateway_types::ClusterName;
 use workspace_spec::environment::template::TemplateName;
@@ -47,13 +47,13 @@ pub(in crate::api) struct UnmetRow {
     ),
 )]
 pub(super) async fn unmet(
-    State(api): State<Arc<Shared>>,
+    State(api): State<Arc<ApiShared>>,
     caller: Caller,
     request: Request,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemRow> {
     // The caller is known before a byte of the body is read.
     let asker = Asker::of(&api, &caller)?;
-    let asked = Object::from_request(request, &api).await?.read(asked)?;
+    let asked = JsonObject::from_request(request, &api).await?.read(asked)?;
     let row = match ops::unmet(&api, &asker, asked)? {
         Unmet::Unmet => UnmetRow { unmet: true, reason: None },
         Unmet::Met(met) => UnmetRow { unmet: false, reason: Some(met.as_str()) },
@@ -85,13 +85,13 @@ pub(super) async fn unmet(
     ),
 )]
 pub(super) async fn complete(
-    State(api): State<Arc<Shared>>,
+    State(api): State<Arc<ApiShared>>,
     caller: Caller,
     headers: HeaderMap,
     request: Request,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemRow> {
     let asker = Asker::of(&api, &caller)?;
-    let asked = Object::from_request(request, &api).await?.read(asked)?;
+    let asked = JsonObject::from_request(request, &api).await?.read(asked)?;
     let (following, held) = ops::complete(&api, &asker, asked).await?;
     if stream::wants_events(&headers) {
         return Ok(stream::events(&api, following, held));
@@ -122,11 +122,11 @@ pub(super) async fn complete(
     ),
 )]
 pub(super) async fn ensure(
-    State(api): State<Arc<Shared>>,
+    State(api): State<Arc<ApiShared>>,
     caller: Caller,
     headers: HeaderMap,
     request: Request,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemRow> {
     let user = operator(&api, &caller)?;
     let asker = Asker::Operator(user.clone());
     let held = asker.seat(&api)?;
@@ -139,17 +139,17 @@ pub(super) async fn ensure(
     stream::end(&api, following, held).await
 }
 
-fn asked(fields: &mut Fields<'_>) -> Option<Asked> {
+fn asked(fields: &mut JsonFields<'_>) -> Option<CallerJobRequest> {
     let agent = fields.required("agent", text::<ClusterName>);
     let template = fields.optional("template", text::<TemplateName>);
     let is_disabled = fields.optional("disabled", truth).unwrap_or_default();
     let url = fields.optional("url", words);
     let environment = fields.optional("environment", words);
     let job = fields.maybe_nested("job", job);
-    Some(Asked { agent: agent?, template, is_disabled, url, environment, job })
+    Some(CallerJobRequest { agent: agent?, template, is_disabled, url, environment, job })
 }
 
-fn job(fields: &mut Fields<'_>) -> Option<JobFacts> {
+fn job(fields: &mut JsonFields<'_>) -> Option<JobFacts> {
     let project_id = fields.required("project_id", number);
     let project_path = fields.required("project_path", words);
     let environment = fields.optional("environment", words);
@@ -175,7 +175,7 @@ fn job(fields: &mut Fields<'_>) -> Option<JobFacts> {
 }
 
 /// Reads what is to be rendered, or ensured.
-pub(super) fn wish(fields: &mut Fields<'_>) -> Option<Wish> {
+pub(super) fn wish(fields: &mut JsonFields<'_>) -> Option<Wish> {
     let agent = fields.required("agent", text::<ClusterName>);
     let template = fields.nested("template", |fields| {
         let name = fields.required("name", text::<TemplateName>);
@@ -186,7 +186,7 @@ pub(super) fn wish(fields: &mut Fields<'_>) -> Option<Wish> {
     Some(Wish { agent: agent?, template: template?, info: info? })
 }
 
-fn info(fields: &mut Fields<'_>) -> Option<AskedInfo> {
+fn info(fields: &mut JsonFields<'_>) -> Option<AskedInfo> {
     let agent = fields.maybe_nested("agent", agent);
     let environment = fields.nested("environment", |fields| {
         let (id, name) = (fields.optional("id", number), fields.required("name", words));
@@ -208,7 +208,7 @@ fn info(fields: &mut Fields<'_>) -> Option<AskedInfo> {
     Some(AskedInfo { agent, environment: environment?, project: project?, ci_pipeline, ci_job, user })
 }
 
-fn agent(fields: &mut Fields<'_>) -> Option<AskedAgent> {
+fn agent(fields: &mut JsonFields<'_>) -> Option<AskedAgent> {
     let name = fields.required("name", words);
     // Other facts that a client repeats after it has shown or rendered one: the gateway knows them itself.
     let (_, _) = (fields.optional("id", number), fields.optional("url", words));

@@ -12,13 +12,13 @@ use super::asker::{Asker, operator};
 use super::ops::{self, Which, missing};
 use super::stream;
 use super::view::EnvironmentRow;
-use crate::api::body::{Object, text};
-use crate::api::list::Page;
+use crate::api::body::{JsonObject, text};
+use crate::api::list::PageRequest;
 use crate::api::openapi::{bodies, failures, parameters};
-use crate::api::problem::{Mistake, Problem, Refused};
-use crate::api::{Caller, Shared, answer};
+use crate::api::problem::{ApiProblem, Mistake, ProblemRow};
+use crate::api::{ApiShared, Caller, answer};
 use gateway_environments::refusal::RefusalCode;
-use gateway_environments::service::{Filter, Wanted};
+use gateway_environments::service::{DesiredEnvironment, Filter};
 use gateway_types::ClusterName;
 
 /// Keeps cursors of this list apart from others.
@@ -29,7 +29,7 @@ const FILTERS: [&str; 4] = ["agent", "project_id", "name", "state"];
 
 #[derive(Serialize, utoipa::ToSchema)]
 #[schema(as = Environments)]
-pub(in crate::api) struct List {
+pub(in crate::api) struct EnvironmentPage {
     environments: Vec<EnvironmentRow>,
     #[schema(required)]
     next_cursor: Option<String>,
@@ -50,7 +50,7 @@ struct Narrowed {
     params(parameters::EnvironmentFilters, parameters::PageQuery),
     security(("bearer" = []), ("gatewayAuthorization" = []), ("session" = []), ("job" = [])),
     responses(
-        (status = 200, description = "A page, by number.", body = List),
+        (status = 200, description = "A page, by number.", body = EnvironmentPage),
         failures::ForJobs,
         failures::NotNow,
         failures::Mistaken,
@@ -60,30 +60,30 @@ struct Narrowed {
         (status = 404, description = "`no_such_agent`"),
     ),
 )]
-pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller, uri: Uri) -> Result<Response, Problem> {
+pub(super) async fn list(State(api): State<Arc<ApiShared>>, caller: Caller, uri: Uri) -> Result<Response, ProblemRow> {
     let asker = Asker::of(&api, &caller)?;
-    let (page, said) = Page::<u64>::read_filtered(&uri, CURSOR, &FILTERS)?;
+    let (page, said) = PageRequest::<u64>::read_filtered(&uri, CURSOR, &FILTERS)?;
     let Narrowed { filter, name } = narrowed(&said)?;
     let is_one = name.is_some() || matches!(asker, Asker::Job(_));
     if !is_one {
         let found = ops::list(&api, &filter, page.after, page.look_up()).await?;
         let key = |found: &gateway_environments::record::Environment| found.id.to_string();
         let (environments, next_cursor) = page.cut(found, CURSOR, key, |found| EnvironmentRow::from(found.clone()));
-        return Ok(answer::json(StatusCode::OK, &List { environments, next_cursor }));
+        return Ok(answer::json(StatusCode::OK, &EnvironmentPage { environments, next_cursor }));
     }
     let agent = filter.agent.ok_or_else(|| missing("?agent"))?;
     let which = Which::Named { agent, project_id: filter.project_id, name };
     let environments = match ops::find(&api, &asker, which).await {
         Ok(found) => vec![EnvironmentRow::from(found)],
-        Err(problem) if problem.is(Refused::Environment(RefusalCode::NoSuchEnvironment)) => Vec::new(),
+        Err(problem) if problem.is(ApiProblem::Environment(RefusalCode::NoSuchEnvironment)) => Vec::new(),
         Err(problem) => return Err(problem),
     };
     let is_so = |row: &EnvironmentRow| filter.state.is_none_or(|state| state.as_str() == row.state);
     let environments = environments.into_iter().filter(is_so).collect();
-    Ok(answer::json(StatusCode::OK, &List { environments, next_cursor: None }))
+    Ok(answer::json(StatusCode::OK, &EnvironmentPage { environments, next_cursor: None }))
 }
 
-fn narrowed(said: &std::collections::BTreeMap<&'static str, String>) -> Result<Narrowed, Problem> {
+fn narrowed(said: &std::collections::BTreeMap<&'static str, String>) -> Result<Narrowed, ProblemRow> {
     let mut mistakes = Vec::new();
     let mut wrong = |name: &str, detail: String| mistakes.push(Mistake { pointer: format!("?{name}"), detail });
     let mut filter = Filter::default();
@@ -100,7 +100,7 @@ fn narrowed(said: &std::collections::BTreeMap<&'static str, String>) -> Result<N
         }
     }
     if let Some(state) = said.get("state") {
-        match state.parse::<Wanted>() {
+        match state.parse::<DesiredEnvironment>() {
             Ok(state) => filter.state = Some(state),
             Err(error) => wrong("state", error.to_string()),
         }
@@ -108,14 +108,14 @@ fn narrowed(said: &std::collections::BTreeMap<&'static str, String>) -> Result<N
     if mistakes.is_empty() {
         Ok(Narrowed { filter, name: said.get("name").cloned() })
     } else {
-        Err(Problem::invalid(mistakes))
+        Err(ProblemRow::invalid(mistakes))
     }
 }
 
 /// Reads the number of an environment; anything else is none.
-fn numbered(id: Result<Path<String>, PathRejection>) -> Result<u64, Problem> {
+fn numbered(id: Result<Path<String>, PathRejection>) -> Result<u64, ProblemRow> {
     let number = id.ok().and_then(|Path(text)| text.parse().ok());
-    number.ok_or_else(|| Refused::Environment(RefusalCode::NoSuchEnvironment).into())
+    number.ok_or_else(|| ApiProblem::Environment(RefusalCode::NoSuchEnvironment).into())
 }
 
 #[utoipa::path(
@@ -134,10 +134,10 @@ fn numbered(id: Result<Path<String>, PathRejection>) -> Result<u64, Problem> {
     ),
 )]
 pub(super) async fn show(
-    State(api): State<Arc<Shared>>,
+    State(api): State<Arc<ApiShared>>,
     caller: Caller,
     id: Result<Path<String>, PathRejection>,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemRow> {
     let asker = Asker::of(&api, &caller)?;
     let found = ops::find(&api, &asker, Which::Id(numbered(id)?)).await?;
     Ok(answer::json(StatusCode::OK, &EnvironmentRow::from(found)))
@@ -166,21 +166,21 @@ pub(super) async fn show(
     ),
 )]
 pub(super) async fn change(
-    State(api): State<Arc<Shared>>,
+    State(api): State<Arc<ApiShared>>,
     caller: Caller,
     id: Result<Path<String>, PathRejection>,
     request: Request,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemRow> {
     let asker = Asker::of(&api, &caller)?;
     let id = numbered(id)?;
-    let body = Object::from_request(request, &api).await?;
-    let wanted = body.read(|fields| fields.required("state", text::<Wanted>))?;
+    let body = JsonObject::from_request(request, &api).await?;
+    let wanted = body.read(|fields| fields.required("state", text::<DesiredEnvironment>))?;
     let changed = ops::set_state(&api, &asker, Which::Id(id), wanted).await?;
     Ok(answer::json(StatusCode::OK, &EnvironmentRow::from(changed)))
 }
 
 /// Reads whether an environment is only to be forgotten.
-fn is_forgotten(uri: &Uri) -> Result<bool, Problem> {
+fn is_forgotten(uri: &Uri) -> Result<bool, ProblemRow> {
     let (mut is_forgotten, mut mistakes) = (false, Vec::new());
     for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
         let detail = match (&*name, &*value) {
@@ -194,11 +194,11 @@ fn is_forgotten(uri: &Uri) -> Result<bool, Problem> {
         let name = if name == "forget" { "forget" } else { "" };
         mistakes.push(Mistake { pointer: format!("?{name}"), detail: detail.to_owned() });
     }
-    if mistakes.is_empty() { Ok(is_forgotten) } else { Err(Problem::invalid(mistakes)) }
+    if mistakes.is_empty() { Ok(is_forgotten) } else { Err(ProblemRow::invalid(mistakes)) }
 }
 
 /// Reads whether only the end of a removal is waited for.
-fn is_of_removal(uri: &Uri) -> Result<bool, Problem> {
+fn is_of_removal(uri: &Uri) -> Result<bool, ProblemRow> {
     let (mut is_of_removal, mut mistakes) = (false, Vec::new());
     for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
         let (name, detail) = match (&*name, &*value) {
@@ -211,7 +211,7 @@ fn is_of_removal(uri: &Uri) -> Result<bool, Problem> {
         };
         mistakes.push(Mistake { pointer: format!("?{name}"), detail: detail.to_owned() });
     }
-    if mistakes.is_empty() { Ok(is_of_removal) } else { Err(Problem::invalid(mistakes)) }
+    if mistakes.is_empty() { Ok(is_of_removal) } else { Err(ProblemRow::invalid(mistakes)) }
 }
 
 /// Deletes the recorded objects, or with `forget` only the record. Progress is streamed, or the answer comes at once:
@@ -238,12 +238,12 @@ fn is_of_removal(uri: &Uri) -> Result<bool, Problem> {
     ),
 )]
 pub(super) async fn remove(
-    State(api): State<Arc<Shared>>,
+    State(api): State<Arc<ApiShared>>,
     caller: Caller,
     id: Result<Path<String>, PathRejection>,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemRow> {
     let asker = Asker::Operator(operator(&api, &caller)?);
     let id = numbered(id)?;
     if is_forgotten(&uri)? {
@@ -280,11 +280,11 @@ pub(super) async fn remove(
     ),
 )]
 pub(super) async fn follow(
-    State(api): State<Arc<Shared>>,
+    State(api): State<Arc<ApiShared>>,
     caller: Caller,
     id: Result<Path<String>, PathRejection>,
     uri: Uri,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemRow> {
     let asker = Asker::of(&api, &caller)?;
     let is_of_removal = is_of_removal(&uri)?;
     let found = ops::find(&api, &asker, Which::Id(numbered(id)?)).await?;

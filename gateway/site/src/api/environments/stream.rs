@@ -12,11 +12,11 @@ use futures_util::stream;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use super::Held;
+use super::CallerPermit;
 use super::view::{EventRow, OutcomeRow};
 use crate::api::events::{Endless, NO_BUFFERING};
-use crate::api::problem::{Objects, Problem, Refused};
-use crate::api::{Shared, answer};
+use crate::api::problem::{ApiProblem, Objects, ProblemRow};
+use crate::api::{ApiShared, answer};
 use gateway_environments::following::Following;
 use gateway_environments::refusal::RefusalCode;
 
@@ -30,7 +30,7 @@ pub(super) fn wants_events(headers: &HeaderMap) -> bool {
 }
 
 /// Streams events as they happen.
-pub(super) fn events(api: &Arc<Shared>, following: Following, held: Held) -> Response {
+pub(super) fn events(api: &Arc<ApiShared>, following: Following, held: CallerPermit) -> Response {
     let teller = Teller { api: api.clone(), following, is_over: false, held };
     let mut response = Response::new(Body::from_stream(stream::unfold(teller, Teller::next)));
     let headers = response.headers_mut();
@@ -42,10 +42,10 @@ pub(super) fn events(api: &Arc<Shared>, following: Following, held: Held) -> Res
 }
 
 struct Teller {
-    api: Arc<Shared>,
+    api: Arc<ApiShared>,
     following: Following,
     is_over: bool,
-    held: Held,
+    held: CallerPermit,
 }
 
 impl Teller {
@@ -82,12 +82,12 @@ fn told(event: &EventRow) -> String {
 }
 
 /// Waits for the end and answers with that alone.
-pub(super) async fn end(api: &Shared, following: Following, held: Held) -> Result<Response, Problem> {
+pub(super) async fn end(api: &ApiShared, following: Following, held: CallerPermit) -> Result<Response, ProblemRow> {
     let draining = api.drain.draining().clone();
     let outcome = tokio::select! {
         biased;
-        () = draining.cancelled() => return Err(Refused::Overloaded { limit: "draining" }.into()),
-        () = held.ended() => return Err(Refused::NotSuchJob { reason: "credential_ended" }.into()),
+        () = draining.cancelled() => return Err(ApiProblem::Overloaded { limit: "draining" }.into()),
+        () = held.ended() => return Err(ApiProblem::NotSuchJob { reason: "credential_ended" }.into()),
         outcome = following.outcome() => outcome,
     };
     drop(held);
@@ -98,7 +98,7 @@ pub(super) async fn end(api: &Shared, following: Following, held: Held) -> Resul
             let objects = Objects { errors: row.errors.clone(), left: row.left.clone() };
             // A code that another version stored at least means a failure.
             let known = RefusalCode::ALL.into_iter().find(|known| known.as_str() == code);
-            Err(Problem::ended(known.unwrap_or(RefusalCode::ObjectsFailed), objects))
+            Err(ProblemRow::ended(known.unwrap_or(RefusalCode::ObjectsFailed), objects))
         }
     }
 }

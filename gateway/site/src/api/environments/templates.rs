@@ -14,8 +14,8 @@ use super::asker::operator;
 use super::ops;
 use super::prepare::wish;
 use crate::api::openapi::{bodies, failures, parameters};
-use crate::api::problem::{Place, Problem, Refused};
-use crate::api::{Caller, Shared, answer, body};
+use crate::api::problem::{ApiProblem, FaultLocation, ProblemRow};
+use crate::api::{ApiShared, Caller, answer, body};
 use gateway_environments::files::RefusedFile;
 use gateway_environments::refusal::RefusalCode;
 use gateway_types::ClusterName;
@@ -32,21 +32,21 @@ pub(in crate::api) struct TemplateRow {
     data: String,
     /// What is wrong with the file of an agent's template as it is now: then this is the last that was good, or what came
     /// of that. Left out if nothing is.
-    #[schema(value_type = Vec<Place>)]
+    #[schema(value_type = Vec<FaultLocation>)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     problems: Vec<Value>,
 }
 
 #[derive(Serialize, ToSchema)]
-struct Name {
+struct NamedTemplate {
     name: String,
 }
 
 #[derive(Serialize, ToSchema)]
 #[schema(as = EnvironmentTemplates)]
-pub(in crate::api) struct List {
+pub(in crate::api) struct TemplateList {
     #[schema(inline)]
-    templates: Vec<Name>,
+    templates: Vec<NamedTemplate>,
     /// Files that are not in force as they are.
     #[schema(inline)]
     refused: Vec<RefusedRow>,
@@ -61,20 +61,21 @@ struct RefusedRow {
     #[schema(required)]
     template: Option<String>,
     /// The first 5 things that are wrong with it.
-    #[schema(value_type = Vec<Place>)]
+    #[schema(value_type = Vec<FaultLocation>)]
     problems: Vec<Value>,
 }
 
 impl From<RefusedFile> for RefusedRow {
     fn from(refused: RefusedFile) -> Self {
         let RefusedFile { file, template, problems } = refused;
-        let problems = problems.into_iter().take(LISTED_MAX).map(|problem| Place::from(problem).told()).collect();
+        let problems =
+            problems.into_iter().take(LISTED_MAX).map(|problem| FaultLocation::from(problem).told()).collect();
         Self { file, template: template.map(|name| name.to_string()), problems }
     }
 }
 
-fn told(problems: &[Place]) -> Vec<Value> {
-    problems.iter().map(Place::told).collect()
+fn told(problems: &[FaultLocation]) -> Vec<Value> {
+    problems.iter().map(FaultLocation::told).collect()
 }
 
 #[utoipa::path(
@@ -93,10 +94,10 @@ fn told(problems: &[Place]) -> Vec<Value> {
     ),
 )]
 pub(super) async fn render(
-    State(api): State<Arc<Shared>>,
+    State(api): State<Arc<ApiShared>>,
     caller: Caller,
     request: Request,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemRow> {
     let user = operator(&api, &caller)?;
     let (object, seat) = body::read_large(request, &api.uploads, &user).await?;
     let (rendered, problems) = ops::render(&api, &caller, object.read(wish)?).await?;
@@ -113,22 +114,22 @@ pub(super) async fn render(
     summary = "The templates of an agent; for operators",
     params(parameters::AgentPath),
     responses(
-        (status = 200, description = "All, by name.", body = List),
+        (status = 200, description = "All, by name.", body = TemplateList),
         failures::OperatorOnly,
         failures::Unknown,
     ),
 )]
 pub(super) async fn list(
-    State(api): State<Arc<Shared>>,
+    State(api): State<Arc<ApiShared>>,
     caller: Caller,
     name: Result<Path<String>, PathRejection>,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemRow> {
     operator(&api, &caller)?;
     let agent = agent(name.map(|Path(name)| name).ok())?;
     let service = &api.environments.service;
-    let templates = service.templates(&agent)?.iter().map(|name| Name { name: name.to_string() }).collect();
+    let templates = service.templates(&agent)?.iter().map(|name| NamedTemplate { name: name.to_string() }).collect();
     let refused = service.refused_templates(&agent).into_iter().map(RefusedRow::from).collect();
-    Ok(answer::json(StatusCode::OK, &List { templates, refused }))
+    Ok(answer::json(StatusCode::OK, &TemplateList { templates, refused }))
 }
 
 #[utoipa::path(
@@ -146,15 +147,15 @@ pub(super) async fn list(
     ),
 )]
 pub(super) async fn show(
-    State(api): State<Arc<Shared>>,
+    State(api): State<Arc<ApiShared>>,
     caller: Caller,
     path: Result<Path<(String, String)>, PathRejection>,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemRow> {
     operator(&api, &caller)?;
     let (name, template) = path.map(|Path(both)| both).ok().unzip();
     let agent = agent(name)?;
     let template: Option<TemplateName> = template.and_then(|text| text.parse().ok());
-    let template = template.ok_or(Refused::Environment(RefusalCode::NoSuchTemplate))?;
+    let template = template.ok_or(ApiProblem::Environment(RefusalCode::NoSuchTemplate))?;
     let found = ops::template(&api, &caller, &agent, &template)?;
     let problems = told(&ops::template_problems(&api, &agent, &template));
     let row = TemplateRow { name: found.name().to_string(), data: found.text().to_owned(), problems };
@@ -175,7 +176,7 @@ pub(super) async fn show(
             `agent_absent`, `agent_too_old`, `agent_displaced`"),
     ),
 )]
-pub(super) async fn default(State(api): State<Arc<Shared>>, caller: Caller) -> Result<Response, Problem> {
+pub(super) async fn default(State(api): State<Arc<ApiShared>>, caller: Caller) -> Result<Response, ProblemRow> {
     caller.user()?;
     let found = api.environments.service.default_template();
     let row = TemplateRow { name: found.name().to_string(), data: found.text().to_owned(), problems: Vec::new() };
@@ -183,7 +184,7 @@ pub(super) async fn default(State(api): State<Arc<Shared>>, caller: Caller) -> R
 }
 
 /// Reads the name of an agent; an invalid name is no agent.
-fn agent(name: Option<String>) -> Result<ClusterName, Problem> {
+fn agent(name: Option<String>) -> Result<ClusterName, ProblemRow> {
     let agent = name.and_then(|name| name.parse().ok());
-    agent.ok_or_else(|| Refused::Environment(RefusalCode::NoSuchAgent).into())
+    agent.ok_or_else(|| ApiProblem::Environment(RefusalCode::NoSuchAgent).into())
 }

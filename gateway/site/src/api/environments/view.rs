@@ -1,13 +1,13 @@
 //! JSON of environments and of their events.
 
 use serde::Serialize;
-use tunnel_proto::environments::Step;
+use tunnel_proto::environments::ObjectStep;
 use utoipa::ToSchema;
 
 use crate::api::openapi::values;
 use crate::api::state::BlockerRow;
-use gateway_environments::following::{Event, ObjectProgress, Outcome};
-use gateway_environments::record::{Environment, Failure, ObjectFailure};
+use gateway_environments::following::{EnvironmentEvent, ObjectProgress, PreparationOutcome};
+use gateway_environments::record::{Environment, FinalFailure, ObjectFailure};
 use workspace_spec::environment::facts::ObjectRef;
 
 // An object in a cluster.
@@ -149,13 +149,13 @@ pub(in crate::api) struct OutcomeRow {
     pub(in crate::api) environment: Option<EnvironmentRow>,
 }
 
-impl From<Outcome> for OutcomeRow {
-    fn from(outcome: Outcome) -> Self {
+impl From<PreparationOutcome> for OutcomeRow {
+    fn from(outcome: PreparationOutcome) -> Self {
         let environment = outcome.environment.map(|environment| EnvironmentRow::from(*environment));
         let (objects, left) =
             environment.as_ref().map(|row| (row.objects.clone(), row.left.clone())).unwrap_or_default();
         let (code, message, errors) = match outcome.failure {
-            Some(Failure { code, message, errors }) => (Some(code), Some(message), errors),
+            Some(FinalFailure { code, message, errors }) => (Some(code), Some(message), errors),
             // An end without a failure must not suggest that everything is gone.
             None if environment.as_ref().is_some_and(|row| !row.removal_due) && !left.is_empty() => {
                 let count = left.len();
@@ -202,28 +202,28 @@ impl EventRow {
     }
 }
 
-impl From<Event> for EventRow {
-    fn from(event: Event) -> Self {
+impl From<EnvironmentEvent> for EventRow {
+    fn from(event: EnvironmentEvent) -> Self {
         match event {
-            Event::Waiting { why } => Self::Waiting { why },
-            Event::Object(ObjectProgress { object, step, message }) => {
+            EnvironmentEvent::Waiting { why } => Self::Waiting { why },
+            EnvironmentEvent::Object(ObjectProgress { object, step, message }) => {
                 Self::Object { object: object.into(), step: step_name(step), message }
             }
-            Event::Retrying { code, message, at } => Self::Retrying { code, message, at: at.to_string() },
-            Event::Done(outcome) => Self::Done(Box::new(outcome.into())),
+            EnvironmentEvent::Retrying { code, message, at } => Self::Retrying { code, message, at: at.to_string() },
+            EnvironmentEvent::Done(outcome) => Self::Done(Box::new(outcome.into())),
         }
     }
 }
 
 /// Returns the step of an object as one lower-case word.
-fn step_name(step: Step) -> &'static str {
+fn step_name(step: ObjectStep) -> &'static str {
     match step {
-        Step::Applied => "applied",
-        Step::Unchanged => "unchanged",
-        Step::Deleting => "deleting",
-        Step::Gone => "gone",
-        Step::Kept => "kept",
-        Step::Failed => "failed",
-        Step::Waiting => "waiting",
+        ObjectStep::Applied => "applied",
+        ObjectStep::Unchanged => "unchanged",
+        ObjectStep::Deleting => "deleting",
+        ObjectStep::Gone => "gone",
+        ObjectStep::Kept => "kept",
+        ObjectStep::Failed => "failed",
+        ObjectStep::Waiting => "waiting",
     }
 }

@@ -14,7 +14,7 @@ const RETRY_MS: u32 = 2_000;
 
 /// A workspace as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct View {
+pub(super) struct WorkspaceView {
     pub(super) state: StateRow,
     pub(super) actual: ActualState,
     pub(super) is_over: bool,
@@ -24,8 +24,8 @@ pub(super) struct View {
 
 /// State that was told already.
 #[derive(Debug, Default)]
-pub(super) struct Told {
-    last: Option<View>,
+pub(super) struct LastState {
+    last: Option<WorkspaceView>,
     has_ended: bool,
 }
 
@@ -37,14 +37,14 @@ struct StateEvent<'a> {
     connected: bool,
 }
 
-impl Told {
+impl LastState {
     /// Returns whether the end was told.
     pub(super) fn is_end(&self) -> bool {
         self.has_ended
     }
 
     /// Returns the events that are due now; none if the state was told. `None` is a workspace that was forgotten.
-    pub(super) fn tell(&mut self, now: Option<View>) -> String {
+    pub(super) fn tell(&mut self, now: Option<WorkspaceView>) -> String {
         let Some(now) = now else {
             self.has_ended = true;
             let id = self.last.as_ref().map_or(0, |last| last.revision);
@@ -59,10 +59,10 @@ impl Told {
         }
         let id = now.revision;
         text.push_str(&event(id, "state", &StateEvent { state: &now.state, connected: now.connected }));
-        let blockers = |view: &View| view.state.blockers().to_vec();
+        let blockers = |view: &WorkspaceView| view.state.blockers().to_vec();
         let before = self.last.as_ref().map(blockers).unwrap_or_default();
         if blockers(&now) != before {
-            text.push_str(&event(id, "progress", &Progress { blockers: now.state.blockers() }));
+            text.push_str(&event(id, "progress", &StateProgress { blockers: now.state.blockers() }));
         }
         let was_same = self
             .last
@@ -81,7 +81,7 @@ impl Told {
 }
 
 #[derive(Serialize)]
-struct Progress<'a> {
+struct StateProgress<'a> {
     blockers: &'a [BlockerRow],
 }
 
@@ -96,9 +96,9 @@ fn event(id: i64, name: &str, data: &impl Serialize) -> String {
 mod tests {
     use super::*;
 
-    fn view(actual: ActualState, reason: Option<&str>, blockers: &[&str], revision: i64) -> View {
+    fn view(actual: ActualState, reason: Option<&str>, blockers: &[&str], revision: i64) -> WorkspaceView {
         let state = StateRow::for_tests(actual, reason, blockers, revision);
-        View { state, actual, is_over: actual == ActualState::Terminated, revision, connected: false }
+        WorkspaceView { state, actual, is_over: actual == ActualState::Terminated, revision, connected: false }
     }
 
     /// Names the events in a text.
@@ -108,19 +108,19 @@ mod tests {
 
     #[test]
     fn state_comes_first_and_with_every_change_and_never_twice() {
-        let mut told = Told::default();
+        let mut told = LastState::default();
         let first = told.tell(Some(view(ActualState::Starting, None, &[], 3)));
         assert!(first.starts_with("retry: 2000\n\nid: 3\nevent: state\ndata: {\"desired\""), "{first}");
         assert_eq!(told.tell(Some(view(ActualState::Starting, None, &[], 3))), "");
         assert_eq!(names(&told.tell(Some(view(ActualState::Running, None, &[], 4)))), ["state"]);
-        let connected = View { connected: true, ..view(ActualState::Running, None, &[], 4) };
+        let connected = WorkspaceView { connected: true, ..view(ActualState::Running, None, &[], 4) };
         let text = told.tell(Some(connected));
         assert!(text.contains("\"connected\":true") && !text.contains("retry"), "{text}");
     }
 
     #[test]
     fn failure_is_told_once_with_its_reason_and_again_with_another() {
-        let mut told = Told::default();
+        let mut told = LastState::default();
         let failed = |reason, revision| Some(view(ActualState::Failed, Some(reason), &[], revision));
         let text = told.tell(failed("ImagePullBackOff\nx", 1));
         assert_eq!(names(&text), ["state", "failure"]);
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn termination_tells_what_holds_it_up_and_ends() {
-        let mut told = Told::default();
+        let mut told = LastState::default();
         let ending = |blockers: &[&str], revision| Some(view(ActualState::Terminating, None, blockers, revision));
         assert_eq!(names(&told.tell(ending(&["Pod a", "PersistentVolumeClaim b"], 1))), ["state", "progress"]);
         assert_eq!(names(&told.tell(ending(&["PersistentVolumeClaim b"], 2))), ["state", "progress"]);
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn forgotten_workspace_ends_the_stream() {
-        let mut told = Told::default();
+        let mut told = LastState::default();
         told.tell(Some(view(ActualState::Running, None, &[], 7)));
         assert_eq!(told.tell(None), "id: 7\nevent: end\ndata: {\"why\":\"forgotten\"}\n\n");
         assert!(told.is_end());

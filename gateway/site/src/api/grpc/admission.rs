@@ -13,8 +13,8 @@ use super::provisioner::{OfOperator, Room};
 use super::wire::prerequisites_server::PrerequisitesServer;
 use super::wire::provisioner_server::ProvisionerServer;
 use crate::api::environments::asker::{Asker, operator};
-use crate::api::problem::Problem;
-use crate::api::{BODY_BYTES_MAX, Caller, Shared};
+use crate::api::problem::ProblemRow;
+use crate::api::{ApiShared, BODY_BYTES_MAX, Caller};
 
 /// Proof and room that the calls of a method need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl Admission {
     }
 
     /// Admits a call of a caller, or refuses it.
-    pub(super) fn admit(self, api: Arc<Shared>, caller: Caller) -> Result<Admitted, Problem> {
+    pub(super) fn admit(self, api: Arc<ApiShared>, caller: Caller) -> Result<Admitted, ProblemRow> {
         let (bytes_max, room) = match self {
             Self::Job => {
                 let asker = Asker::of(&api, &caller)?;

@@ -8,10 +8,10 @@ use tonic::{Code, Status};
 
 use super::status::{grpc_code, with_code};
 use super::wire;
-use crate::api::Shared;
-use crate::api::environments::Held;
+use crate::api::ApiShared;
+use crate::api::environments::CallerPermit;
 use crate::api::environments::view::{EnvironmentRow, EventRow, ObjectErrorRow, ObjectRow, OutcomeRow};
-use crate::api::problem::Refused;
+use crate::api::problem::ApiProblem;
 use crate::api::problem::line::{WORDS_BYTES_MAX, cut};
 use crate::api::state::BlockerRow;
 use gateway_environments::following::Following;
@@ -99,7 +99,7 @@ pub(super) type Events = Pin<Box<dyn Stream<Item = Result<wire::Event, Status>> 
 /// State of a stream.
 enum Telling {
     /// Events are still to come.
-    Following(Box<(Arc<Shared>, Following, Held)>),
+    Following(Box<(Arc<ApiShared>, Following, CallerPermit)>),
     /// The end was told, and it was a failure.
     Failed(Status),
     /// Nothing comes any more.
@@ -107,7 +107,7 @@ enum Telling {
 }
 
 /// Streams the events, and at the end the status of a failure.
-pub(super) fn events(api: Arc<Shared>, following: Following, held: Held) -> Events {
+pub(super) fn events(api: Arc<ApiShared>, following: Following, held: CallerPermit) -> Events {
     Box::pin(stream::unfold(Telling::Following(Box::new((api, following, held))), next))
 }
 
@@ -145,7 +145,7 @@ fn failed(code: &str, message: &str) -> Status {
     // A code that another version stored at least means a failure.
     let known = RefusalCode::ALL.into_iter().find(|known| known.as_str() == code);
     let known = known.unwrap_or(RefusalCode::ObjectsFailed);
-    let status = Refused::Environment(known).status();
+    let status = ApiProblem::Environment(known).status();
     // The event before it has the whole message.
     let message = cut(message, WORDS_BYTES_MAX);
     with_code(Status::new(grpc_code(known.as_str(), status), message), known.as_str())

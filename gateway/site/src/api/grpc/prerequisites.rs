@@ -7,16 +7,16 @@ use tonic::{Request, Response, Status};
 use super::events::{Events, events};
 use super::wire;
 use super::wire::prerequisites_server::Prerequisites;
-use crate::api::Shared;
+use crate::api::ApiShared;
 use crate::api::environments::asker::Asker;
-use crate::api::environments::ops::{self, Asked, Which};
+use crate::api::environments::ops::{self, CallerJobRequest, Which};
 use crate::api::environments::view::EnvironmentRow;
-use crate::api::problem::{Mistake, Problem};
+use crate::api::problem::{Mistake, ProblemRow};
 use gateway_environments::request::{JobFacts, Unmet};
 
 /// A call of a job, or of an operator who names one.
 pub(super) struct OfJob {
-    pub(super) api: Arc<Shared>,
+    pub(super) api: Arc<ApiShared>,
     pub(super) asker: Asker,
 }
 
@@ -56,25 +56,25 @@ impl Prerequisites for OfJob {
 }
 
 /// Reads a text with a parser of the domain, whose errors repeat nothing.
-pub(super) fn parsed<T>(text: &str, pointer: &str) -> Result<T, Problem>
+pub(super) fn parsed<T>(text: &str, pointer: &str) -> Result<T, ProblemRow>
 where
     T: std::str::FromStr,
     T::Err: std::fmt::Display,
 {
     text.parse().map_err(|error: T::Err| {
-        Problem::invalid(vec![Mistake { pointer: pointer.to_owned(), detail: error.to_string() }])
+        ProblemRow::invalid(vec![Mistake { pointer: pointer.to_owned(), detail: error.to_string() }])
     })
 }
 
 /// Reads a required field. The default of proto3 is a valid value too: 0 is a number.
-pub(super) fn said<T>(value: Option<T>, pointer: &str) -> Result<T, Problem> {
+pub(super) fn said<T>(value: Option<T>, pointer: &str) -> Result<T, ProblemRow> {
     value.ok_or_else(|| ops::missing(pointer))
 }
 
-fn asked(request: Option<wire::JobRequest>) -> Result<Asked, Problem> {
+fn asked(request: Option<wire::JobRequest>) -> Result<CallerJobRequest, ProblemRow> {
     let request = said(request, "/request")?;
     let template = request.template_name.map(|name| parsed(&name, "/request/template_name")).transpose()?;
-    Ok(Asked {
+    Ok(CallerJobRequest {
         agent: parsed(&request.agent_name, "/request/agent_name")?,
         template,
         is_disabled: request.is_disabled,
@@ -84,7 +84,7 @@ fn asked(request: Option<wire::JobRequest>) -> Result<Asked, Problem> {
     })
 }
 
-fn job(job: wire::Job) -> Result<JobFacts, Problem> {
+fn job(job: wire::Job) -> Result<JobFacts, ProblemRow> {
     Ok(JobFacts {
         project_id: said(job.project_id, "/request/job/project_id")?,
         project_path: job.project_path,
@@ -100,7 +100,7 @@ fn job(job: wire::Job) -> Result<JobFacts, Problem> {
 }
 
 /// Reads the choice of an environment: proto3 has zero and nothing for fields that are left out.
-fn which(which: Option<wire::Which>) -> Result<Which, Problem> {
+fn which(which: Option<wire::Which>) -> Result<Which, ProblemRow> {
     let which = said(which, "/which")?;
     if which.id != 0 {
         return Ok(Which::Id(which.id));
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     /// Reads what an operator tells of a job that is as said.
-    fn told(job: wire::Job) -> Result<JobFacts, Problem> {
+    fn told(job: wire::Job) -> Result<JobFacts, ProblemRow> {
         let request = wire::JobRequest { agent_name: "prod".to_owned(), job: Some(job), ..wire::JobRequest::default() };
         asked(Some(request)).map(|asked| asked.job.unwrap())
     }

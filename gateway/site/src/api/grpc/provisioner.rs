@@ -9,13 +9,13 @@ use super::events::{Events, events};
 use super::prerequisites::{parsed, said};
 use super::wire;
 use super::wire::provisioner_server::Provisioner;
-use crate::api::environments::Held;
+use crate::api::environments::CallerPermit;
 use crate::api::environments::asker::{Asker, operator};
 use crate::api::environments::given::{AskedAgent, AskedEnvironment, AskedInfo, AskedProject};
 use crate::api::environments::ops::{self, Given, Wish};
-use crate::api::problem::{Place, Problem};
-use crate::api::seats::Seat;
-use crate::api::{Caller, Shared};
+use crate::api::problem::{FaultLocation, ProblemRow};
+use crate::api::seats::ApiPermit;
+use crate::api::{ApiShared, Caller};
 use gateway_types::ClusterName;
 use workspace_spec::environment::template::{Template, TemplateName};
 
@@ -23,26 +23,26 @@ use workspace_spec::environment::template::{Template, TemplateName};
 #[derive(Default)]
 pub(super) struct Room {
     /// For the stream of events.
-    pub(super) stream: Option<Held>,
+    pub(super) stream: Option<CallerPermit>,
     /// For the message, until the call is answered.
-    pub(super) upload: Option<Seat>,
+    pub(super) upload: Option<ApiPermit>,
 }
 
 /// A call of an operator; of the built-in template, of any user.
 pub(super) struct OfOperator {
-    api: Arc<Shared>,
+    api: Arc<ApiShared>,
     caller: Caller,
-    stream: Mutex<Option<Held>>,
-    _upload: Option<Seat>,
+    stream: Mutex<Option<CallerPermit>>,
+    _upload: Option<ApiPermit>,
 }
 
 impl OfOperator {
-    pub(super) fn new(api: Arc<Shared>, caller: Caller, room: Room) -> Self {
+    pub(super) fn new(api: Arc<ApiShared>, caller: Caller, room: Room) -> Self {
         Self { api, caller, stream: Mutex::new(room.stream), _upload: room.upload }
     }
 
     /// Returns the caller, who is an operator, with the seat for a stream: the one that was taken before, or a new one.
-    fn seated(&self) -> Result<(Asker, Held), Problem> {
+    fn seated(&self) -> Result<(Asker, CallerPermit), ProblemRow> {
         let asker = Asker::Operator(operator(&self.api, &self.caller)?);
         let taken = self.stream.lock().take();
         let held = taken.map_or_else(|| asker.seat(&self.api), Ok)?;
@@ -108,7 +108,7 @@ impl Provisioner for OfOperator {
 }
 
 /// Writes the faults of a template's file, a line for each.
-fn lines(problems: &[Place]) -> Vec<String> {
+fn lines(problems: &[FaultLocation]) -> Vec<String> {
     problems.iter().map(ToString::to_string).collect()
 }
 
@@ -117,7 +117,7 @@ fn shown(template: &Template) -> wire::Template {
 }
 
 /// Reads a template and facts. Facts that the gateway knows itself, or makes of a name, are zero or empty if left out.
-fn wish(template: Option<wire::Template>, info: Option<wire::Info>) -> Result<Wish, Problem> {
+fn wish(template: Option<wire::Template>, info: Option<wire::Info>) -> Result<Wish, ProblemRow> {
     let template = said(template, "/template")?;
     let info = said(info, "/info")?;
     let agent = said(info.agent, "/info/agent")?;
@@ -127,7 +127,8 @@ fn wish(template: Option<wire::Template>, info: Option<wire::Info>) -> Result<Wi
     let id = |numbered: wire::info::Numbered, pointer: &str| said(numbered.id, pointer);
     let ci_pipeline = info.ci_pipeline.map(|numbered| id(numbered, "/info/ci_pipeline/id")).transpose()?;
     let ci_job = info.ci_job.map(|numbered| id(numbered, "/info/ci_job/id")).transpose()?;
-    let user = info.user.map(|user| Ok::<_, Problem>((said(user.id, "/info/user/id")?, user.username))).transpose()?;
+    let user =
+        info.user.map(|user| Ok::<_, ProblemRow>((said(user.id, "/info/user/id")?, user.username))).transpose()?;
     let name: TemplateName = parsed(&template.name, "/template/name")?;
     Ok(Wish {
         agent: parsed(&agent.name, "/info/agent/name")?,
@@ -176,7 +177,7 @@ mod tests {
         }
     }
 
-    fn read(info: wire::Info) -> Result<AskedInfo, Problem> {
+    fn read(info: wire::Info) -> Result<AskedInfo, ProblemRow> {
         let template = wire::Template { name: "default".to_owned(), data: String::new() };
         wish(Some(template), Some(info)).map(|wish| wish.info)
     }

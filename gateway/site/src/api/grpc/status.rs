@@ -8,7 +8,7 @@ use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Code, Status};
 
 use super::body::ascii;
-use crate::api::problem::{Problem, Refused};
+use crate::api::problem::{ApiProblem, ProblemRow};
 use gateway_http::fields::{GATEWAY_ERROR, GATEWAY_TRACE};
 
 /// Our code of a status, kept beside what is sent.
@@ -16,16 +16,16 @@ use gateway_http::fields::{GATEWAY_ERROR, GATEWAY_TRACE};
 #[error("{0}")]
 struct OurCode(&'static str);
 
-impl From<Problem> for Status {
-    fn from(problem: Problem) -> Self {
+impl From<ProblemRow> for Status {
+    fn from(problem: ProblemRow) -> Self {
         let (code, status, words) = problem.in_a_line();
         with_code(Self::new(grpc_code(code, status), words), code)
     }
 }
 
-impl From<Refused> for Status {
-    fn from(refused: Refused) -> Self {
-        Problem::from(refused).into()
+impl From<ApiProblem> for Status {
+    fn from(refused: ApiProblem) -> Self {
+        ProblemRow::from(refused).into()
     }
 }
 
@@ -77,7 +77,7 @@ pub(super) fn seal(headers: &mut HeaderMap, trace: &str) {
     headers.insert(GATEWAY_TRACE, ascii(trace));
     // Refusals of the library have no code of ours: a message that is invalid, too large, or for no method.
     if headers.get("grpc-status").is_some_and(|status| status != "0") && !headers.contains_key(GATEWAY_ERROR) {
-        headers.insert(GATEWAY_ERROR, HeaderValue::from_static(Refused::BadRequest { reason: "no_call" }.code()));
+        headers.insert(GATEWAY_ERROR, HeaderValue::from_static(ApiProblem::BadRequest { reason: "no_call" }.code()));
     }
 }
 
@@ -89,17 +89,17 @@ mod tests {
     #[test]
     fn every_refusal_has_a_code_of_the_protocol_and_ours() {
         for code in RefusalCode::ALL {
-            let status = Status::from(Refused::Environment(code));
+            let status = Status::from(ApiProblem::Environment(code));
             assert!(status.code() != Code::Unknown && status.code() != Code::Ok, "{code}");
             assert_eq!(status.metadata().get("gateway-error").unwrap(), code.as_str());
             assert_eq!(code_of(&status.into_http::<()>()), Some(code.as_str()));
         }
-        let code = |refused: Refused| Status::from(refused).code();
-        assert_eq!(code(Refused::SignInRequired), Code::Unauthenticated);
-        assert_eq!(code(Refused::NotSuchJob { reason: "credential_expired" }), Code::Unauthenticated);
-        assert_eq!(code(Refused::NotOperator), Code::PermissionDenied);
-        assert_eq!(code(Refused::Environment(RefusalCode::AgentAbsent)), Code::Unavailable);
-        assert_eq!(code(Refused::Environment(RefusalCode::NoSuchTemplate)), Code::NotFound);
-        assert_eq!(code(Refused::Environment(RefusalCode::CallTimeout)), Code::DeadlineExceeded);
+        let code = |refused: ApiProblem| Status::from(refused).code();
+        assert_eq!(code(ApiProblem::SignInRequired), Code::Unauthenticated);
+        assert_eq!(code(ApiProblem::NotSuchJob { reason: "credential_expired" }), Code::Unauthenticated);
+        assert_eq!(code(ApiProblem::NotOperator), Code::PermissionDenied);
+        assert_eq!(code(ApiProblem::Environment(RefusalCode::AgentAbsent)), Code::Unavailable);
+        assert_eq!(code(ApiProblem::Environment(RefusalCode::NoSuchTemplate)), Code::NotFound);
+        assert_eq!(code(ApiProblem::Environment(RefusalCode::CallTimeout)), Code::DeadlineExceeded);
     }
 }

@@ -8,7 +8,7 @@ use utoipa::openapi::schema::{Object, ObjectBuilder, SchemaType, Type};
 
 use super::values;
 use crate::api::environments::view::ObjectErrorRow;
-use crate::api::problem::{Mistake, Place};
+use crate::api::problem::{FaultLocation, Mistake};
 use crate::api::state::BlockerRow;
 
 /// RFC 9457. All words are fixed; nothing of the request is repeated.
@@ -47,7 +47,7 @@ pub(in crate::api) struct ProblemDocument {
     errors: Vec<Mistake>,
     /// What is wrong with a devfile, a template or its objects; it names what is there.
     #[schema(required = false)]
-    problems: Vec<Place>,
+    problems: Vec<FaultLocation>,
 }
 
 #[derive(ToSchema)]

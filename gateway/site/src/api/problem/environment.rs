@@ -2,8 +2,8 @@
 
 use http::StatusCode;
 
-use super::{Objects, Place, Problem, Refused};
-use gateway_environments::refusal::{Refusal, RefusalCode, RefusalProblem};
+use super::{ApiProblem, FaultLocation, Objects, ProblemRow};
+use gateway_environments::refusal::{EnvironmentRefusal, RefusalCode, RefusalProblem};
 use workspace_spec::document;
 
 /// Seconds after which an agent that is away may have come back.
@@ -75,41 +75,41 @@ pub(super) fn retry_after(code: RefusalCode) -> Option<u16> {
     }
 }
 
-impl From<Refusal> for Problem {
-    fn from(refusal: Refusal) -> Self {
-        let places = refusal.problems.into_iter().take(super::PLACES_MAX).map(Place::from).collect();
-        Self { places, ..Self::from(Refused::Environment(refusal.code)) }
+impl From<EnvironmentRefusal> for ProblemRow {
+    fn from(refusal: EnvironmentRefusal) -> Self {
+        let places = refusal.problems.into_iter().take(super::PLACES_MAX).map(FaultLocation::from).collect();
+        Self { places, ..Self::from(ApiProblem::Environment(refusal.code)) }
     }
 }
 
-impl From<RefusalProblem> for Place {
+impl From<RefusalProblem> for FaultLocation {
     fn from(problem: RefusalProblem) -> Self {
         let RefusalProblem { code, place, line, column, message } = problem;
         Self { code, path: place, line, column, message }
     }
 }
 
-impl From<document::Problem> for Place {
+impl From<document::Problem> for FaultLocation {
     fn from(problem: document::Problem) -> Self {
         let document::Problem { path, line, column, message } = problem;
         Self { code: "", path, line, column, message }
     }
 }
 
-impl Problem {
+impl ProblemRow {
     /// Lists the faults of a template that a caller brought.
     pub(in crate::api) fn template(problems: Vec<document::Problem>) -> Self {
-        let places = problems.into_iter().take(super::PLACES_MAX).map(Place::from).collect();
-        Self { places, ..Self::from(Refused::Environment(RefusalCode::TemplateInvalid)) }
+        let places = problems.into_iter().take(super::PLACES_MAX).map(FaultLocation::from).collect();
+        Self { places, ..Self::from(ApiProblem::Environment(RefusalCode::TemplateInvalid)) }
     }
 
     /// Returns whether it is this refusal.
-    pub(in crate::api) fn is(&self, refused: Refused) -> bool {
+    pub(in crate::api) fn is(&self, refused: ApiProblem) -> bool {
         self.refused == refused
     }
 
     /// Reports the end of an operation that has failed.
     pub(in crate::api) fn ended(code: RefusalCode, objects: Objects) -> Self {
-        Self { objects, ..Self::from(Refused::Environment(code)) }
+        Self { objects, ..Self::from(ApiProblem::Environment(code)) }
     }
 }

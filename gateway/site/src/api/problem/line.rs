@@ -4,7 +4,7 @@ use std::fmt;
 
 use http::StatusCode;
 
-use super::{Place, Problem};
+use super::{FaultLocation, ProblemRow};
 
 /// Longest text of a status, in bytes as it is sent: some clients take 8 KiB of headers, and fail on more with words of
 /// their own.
@@ -16,7 +16,7 @@ const LINE_BYTES_MAX: usize = 1024;
 /// Room for the words that say how much more there is.
 const MORE_BYTES: usize = 64;
 
-impl Problem {
+impl ProblemRow {
     /// Returns code, status and words, with a line for each fault, as a gRPC status can carry them.
     pub(in crate::api) fn in_a_line(&self) -> (&'static str, StatusCode, String) {
         let mut words = self.refused.words().1.to_owned();
@@ -24,12 +24,12 @@ impl Problem {
             words.push_str(&format!(" ({name}: {value})"));
         }
         let mistakes = self.mistakes.iter().map(|mistake| format!("{}: {}", mistake.pointer, mistake.detail));
-        let lines: Vec<String> = mistakes.chain(self.places.iter().map(Place::to_string)).collect();
+        let lines: Vec<String> = mistakes.chain(self.places.iter().map(FaultLocation::to_string)).collect();
         (self.refused.code(), self.refused.status(), with_lines(words, &lines))
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FaultLocation {
     /// Writes the rule, its place, and the fault.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { code, path, line, column, message } = self;
@@ -89,7 +89,7 @@ fn sent_bytes(text: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::problem::{Mistake, Refused};
+    use crate::api::problem::{ApiProblem, Mistake};
     use gateway_environments::refusal::RefusalCode;
     use workspace_spec::document;
 
@@ -105,7 +105,7 @@ mod tests {
             problem("objects[0].kind", Some((4, 1)), "is missing"),
             problem("", None, "and 3 more problems"),
         ];
-        let (code, _, words) = Problem::template(wrong).in_a_line();
+        let (code, _, words) = ProblemRow::template(wrong).in_a_line();
         assert_eq!(code, RefusalCode::TemplateInvalid.as_str());
         let lines: Vec<&str> = words.lines().skip(1).collect();
         let expected = [
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn rule_and_object_come_before_what_is_wrong() {
-        let place = |code, path: &str| Place {
+        let place = |code, path: &str| FaultLocation {
             code,
             path: path.to_owned(),
             line: None,
@@ -128,22 +128,22 @@ mod tests {
         assert_eq!(place("kind_not_allowed", "Secret a/b").to_string(), "kind_not_allowed Secret a/b: no");
         assert_eq!(place("too_large", "").to_string(), "too_large: no");
         let mistake = Mistake { pointer: "/info".to_owned(), detail: "is missing".to_owned() };
-        let (code, _, words) = Problem::invalid(vec![mistake]).in_a_line();
-        assert!(code == Refused::Invalid.code() && words.ends_with("\n/info: is missing"), "{words}");
+        let (code, _, words) = ProblemRow::invalid(vec![mistake]).in_a_line();
+        assert!(code == ApiProblem::Invalid.code() && words.ends_with("\n/info: is missing"), "{words}");
     }
 
     #[test]
     fn words_of_a_status_have_a_bound_however_much_is_wrong() {
         for (count, message) in [(100, "x".repeat(400)), (100, "\u{fffd}".repeat(100)), (2, "/".repeat(100_000))] {
             let wrong = vec![problem(&"a.".repeat(2_000), Some((1, 1)), &message); count];
-            let (_, _, words) = Problem::template(wrong).in_a_line();
+            let (_, _, words) = ProblemRow::template(wrong).in_a_line();
             let status = tonic::Status::invalid_argument(words.clone()).into_http::<()>();
             let sent = status.headers()["grpc-message"].len();
             assert!(sent <= WORDS_BYTES_MAX && sent > WORDS_BYTES_MAX / 4, "{sent}: {words}");
             assert!(words.contains("line 1, column 1, a.a."), "{words}");
         }
         let wrong = vec![problem("", Some((1, 1)), &"x".repeat(400)); 50];
-        let (_, _, words) = Problem::template(wrong).in_a_line();
+        let (_, _, words) = ProblemRow::template(wrong).in_a_line();
         let told = words.lines().filter(|line| line.starts_with("line ")).count();
         assert!(told > 1 && words.ends_with(&format!("\nand {} more", 50 - told)), "{words}");
     }

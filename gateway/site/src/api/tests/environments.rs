@@ -70,7 +70,7 @@ fn job() -> Caller {
 
 pub(super) fn operator() -> Caller {
     let principal = Principal { user: OPERATOR.parse().unwrap(), groups: Arc::default(), via: Via::ApiToken };
-    let shape = shape(Source::Unstated, Purpose::Change);
+    let shape = shape(RequestSource::Unstated, Purpose::Change);
     Caller::new(Some(principal), Offered::Token([1; 32]), ("", shape), [192, 0, 2, 1].into(), "trace")
 }
 

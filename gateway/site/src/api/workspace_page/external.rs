@@ -4,13 +4,13 @@ use axum::response::Response;
 use http::StatusCode;
 
 use crate::api::page::plain;
-use crate::api::{Shared, workspaces::is_connected};
+use crate::api::{ApiShared, workspaces::is_connected};
 use gateway_store::Workspace;
 use gateway_types::Port;
 use gateway_types::markup::escape;
 
 /// Shows the page.
-pub(super) async fn page(api: &Shared, workspace: &Workspace) -> Response {
+pub(super) async fn page(api: &ApiShared, workspace: &Workspace) -> Response {
     // Names are plain by their type.
     let name = &workspace.name;
     let session = api.registry.current(name).filter(|_| is_connected(api, name));
@@ -39,7 +39,7 @@ pub(super) async fn page(api: &Shared, workspace: &Workspace) -> Response {
     plain(StatusCode::OK, None, name.as_str(), &text)
 }
 
-fn row(api: &Shared, workspace: &Workspace, port: Port) -> String {
+fn row(api: &ApiShared, workspace: &Workspace, port: Port) -> String {
     let address = escape(&api.site.workspace(&api.rules.format(&workspace.name, Some(port)), "/"));
     let label = port.label().map(|label| format!(" ({label})")).unwrap_or_default();
     format!("<li><a href=\"{address}\">port {port}</a>{label}</li>")

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Look, RefusedCode, shape};
+use super::{ManifestCheck, RefusedCode, shape};
 use crate::document::show;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
@@ -15,7 +15,7 @@ const NOTIFICATION: &str = "notification.toolkit.fluxcd.io";
 ///
 /// The order is that in which objects are applied: what others stand in or refer to comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub(super) enum ManifestKind {
     Namespace,
     ServiceAccount,
     RoleBinding,
@@ -31,23 +31,23 @@ pub(super) enum Kind {
     Receiver,
 }
 
-const ALL: [Kind; 13] = [
-    Kind::Namespace,
-    Kind::ServiceAccount,
-    Kind::RoleBinding,
-    Kind::GitRepository,
-    Kind::HelmRepository,
-    Kind::Bucket,
-    Kind::OciRepository,
-    Kind::HelmChart,
-    Kind::Kustomization,
-    Kind::HelmRelease,
-    Kind::Provider,
-    Kind::Alert,
-    Kind::Receiver,
+const ALL: [ManifestKind; 13] = [
+    ManifestKind::Namespace,
+    ManifestKind::ServiceAccount,
+    ManifestKind::RoleBinding,
+    ManifestKind::GitRepository,
+    ManifestKind::HelmRepository,
+    ManifestKind::Bucket,
+    ManifestKind::OciRepository,
+    ManifestKind::HelmChart,
+    ManifestKind::Kustomization,
+    ManifestKind::HelmRelease,
+    ManifestKind::Provider,
+    ManifestKind::Alert,
+    ManifestKind::Receiver,
 ];
 
-impl Kind {
+impl ManifestKind {
     /// Returns its name.
     pub(super) fn as_str(self) -> &'static str {
         match self {
@@ -92,13 +92,13 @@ impl Kind {
 }
 
 /// Returns the kind of an object, unless it may not be applied.
-pub(super) fn of(look: &mut Look<'_>, shown: &str, object: &Value) -> Option<Kind> {
+pub(super) fn of(look: &mut ManifestCheck<'_>, shown: &str, object: &Value) -> Option<ManifestKind> {
     let Some(name) = shape::text(object, "kind") else {
         look.refuse(RefusedCode::ObjectInvalid, shown, "has no kind that is text");
         return None;
     };
     let Some(kind) = ALL.into_iter().find(|kind| kind.as_str() == name) else {
-        let allowed = ALL.map(Kind::as_str).join(", ");
+        let allowed = ALL.map(ManifestKind::as_str).join(", ");
         let message = format!("the kind {} is not allowed; allowed are {allowed}", show(name));
         look.refuse(RefusedCode::KindNotAllowed, shown, message);
         return None;

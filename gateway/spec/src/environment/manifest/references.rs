@@ -3,8 +3,8 @@
 
 use serde_json::Value;
 
-use super::kinds::Kind;
-use super::{Look, RefusedCode, shape};
+use super::kinds::ManifestKind;
+use super::{ManifestCheck, RefusedCode, shape};
 use crate::document::{push_index, push_key, show};
 
 /// Fields that name a namespace, wherever they stand.
@@ -16,7 +16,7 @@ const ACCOUNT: &str = "system:serviceaccount:";
 const ACCOUNTS: &str = "system:serviceaccounts:";
 
 /// Checks all of an object but its own metadata.
-pub(super) fn check(look: &mut Look<'_>, shown: &str, kind: Option<Kind>, object: &Value) {
+pub(super) fn check(look: &mut ManifestCheck<'_>, shown: &str, kind: Option<ManifestKind>, object: &Value) {
     let Some(fields) = object.as_object() else {
         return;
     };
@@ -26,12 +26,12 @@ pub(super) fn check(look: &mut Look<'_>, shown: &str, kind: Option<Kind>, object
         }
         walk(look, shown, &push_key("", key), value);
     }
-    if kind == Some(Kind::RoleBinding) {
+    if kind == Some(ManifestKind::RoleBinding) {
         check_subjects(look, shown, fields.get("subjects"));
     }
 }
 
-fn walk(look: &mut Look<'_>, shown: &str, path: &str, value: &Value) {
+fn walk(look: &mut ManifestCheck<'_>, shown: &str, path: &str, value: &Value) {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         Value::Array(items) => {
@@ -55,7 +55,7 @@ fn walk(look: &mut Look<'_>, shown: &str, path: &str, value: &Value) {
 }
 
 /// Checks a field that names a namespace.
-fn check_field(look: &mut Look<'_>, shown: &str, path: &str, value: &Value) {
+fn check_field(look: &mut ManifestCheck<'_>, shown: &str, path: &str, value: &Value) {
     match value {
         Value::Null => {}
         Value::String(namespace) => check_one(look, shown, path, namespace),
@@ -66,7 +66,7 @@ fn check_field(look: &mut Look<'_>, shown: &str, path: &str, value: &Value) {
     }
 }
 
-fn check_one(look: &mut Look<'_>, shown: &str, path: &str, namespace: &str) {
+fn check_one(look: &mut ManifestCheck<'_>, shown: &str, path: &str, namespace: &str) {
     if !namespace.is_empty() && !look.namespaces.contains(namespace) {
         let message = format!(
             "{path} must be a namespace that the template makes, or the default_namespace of the project's access entry; it is {}",
@@ -77,7 +77,7 @@ fn check_one(look: &mut Look<'_>, shown: &str, path: &str, namespace: &str) {
 }
 
 /// Checks labels and annotations that a controller of Flux puts on the objects it makes.
-fn check_common(look: &mut Look<'_>, shown: &str, path: &str, value: &Value) {
+fn check_common(look: &mut ManifestCheck<'_>, shown: &str, path: &str, value: &Value) {
     for part in ["labels", "annotations"] {
         if let Some(fields) = value.get(part).and_then(Value::as_object) {
             shape::check_keys(look, shown, &push_key(path, part), fields);
@@ -86,7 +86,7 @@ fn check_common(look: &mut Look<'_>, shown: &str, path: &str, value: &Value) {
 }
 
 /// Checks the subjects of a role binding: names of users and groups can be service accounts too.
-fn check_subjects(look: &mut Look<'_>, shown: &str, subjects: Option<&Value>) {
+fn check_subjects(look: &mut ManifestCheck<'_>, shown: &str, subjects: Option<&Value>) {
     for (index, subject) in subjects.and_then(Value::as_array).into_iter().flatten().enumerate() {
         let path = format!("subjects[{index}].name");
         let Some(name) = shape::text(subject, "name") else {

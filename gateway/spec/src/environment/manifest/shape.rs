@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use super::kinds::Kind;
-use super::{Border, Look, RefusedCode};
+use super::kinds::ManifestKind;
+use super::{Border, ManifestCheck, RefusedCode};
 use crate::document::show;
 use crate::environment::labels::reserved;
 use crate::syntax::{is_annotation_key, is_dns_label, is_dns_subdomain, is_label_value};
@@ -71,9 +71,9 @@ pub(super) fn is_kubernetes_own(namespace: &str) -> bool {
 
 /// Returns the name of an object, unless Kubernetes would not take it, or the agent could not record it.
 pub(super) fn check_name<'v>(
-    look: &mut Look<'_>,
+    look: &mut ManifestCheck<'_>,
     shown: &str,
-    kind: Option<Kind>,
+    kind: Option<ManifestKind>,
     object: &'v Value,
 ) -> Option<&'v str> {
     let Some(metadata) = object.get("metadata").filter(|metadata| metadata.is_object()) else {
@@ -89,27 +89,27 @@ pub(super) fn check_name<'v>(
         return None;
     };
     let (is_good, rule) = match kind? {
-        Kind::Namespace => (is_dns_label(name), "must be a DNS label: at most 63 of a-z, 0-9 and inner dashes"),
+        ManifestKind::Namespace => (is_dns_label(name), "must be a DNS label: at most 63 of a-z, 0-9 and inner dashes"),
         // Kubernetes would take underscores, but no inventory holds them.
-        Kind::RoleBinding => {
+        ManifestKind::RoleBinding => {
             let is_good = is_path_segment(name) && !name.contains('_');
             (is_good, "must have 1 to 253 letters, digits, dashes, dots and colons, and no underscores")
         }
         // A race decides which of the two is first, and an account that already exists is never the environment's.
-        Kind::ServiceAccount if name == KUBERNETES_ACCOUNT => {
+        ManifestKind::ServiceAccount if name == KUBERNETES_ACCOUNT => {
             (false, "must be another one: Kubernetes makes that account itself, in every namespace")
         }
-        Kind::ServiceAccount
-        | Kind::GitRepository
-        | Kind::HelmRepository
-        | Kind::Bucket
-        | Kind::OciRepository
-        | Kind::HelmChart
-        | Kind::Kustomization
-        | Kind::HelmRelease
-        | Kind::Provider
-        | Kind::Alert
-        | Kind::Receiver => {
+        ManifestKind::ServiceAccount
+        | ManifestKind::GitRepository
+        | ManifestKind::HelmRepository
+        | ManifestKind::Bucket
+        | ManifestKind::OciRepository
+        | ManifestKind::HelmChart
+        | ManifestKind::Kustomization
+        | ManifestKind::HelmRelease
+        | ManifestKind::Provider
+        | ManifestKind::Alert
+        | ManifestKind::Receiver => {
             (is_dns_subdomain(name), "must be DNS labels (a-z, 0-9 and inner dashes) with dots between them")
         }
     };
@@ -128,9 +128,9 @@ fn is_path_segment(text: &str) -> bool {
 
 /// Returns the namespace that an object is in, if it is in one and may be there.
 pub(super) fn check_namespace<'v>(
-    look: &mut Look<'v>,
+    look: &mut ManifestCheck<'v>,
     shown: &str,
-    kind: Option<Kind>,
+    kind: Option<ManifestKind>,
     object: &'v Value,
 ) -> Option<&'v str> {
     let kind = kind?;
@@ -144,7 +144,7 @@ pub(super) fn check_namespace<'v>(
             return None;
         }
     };
-    if kind == Kind::Namespace {
+    if kind == ManifestKind::Namespace {
         check_own(look, shown, said, metadata);
         return None;
     }
@@ -168,7 +168,7 @@ pub(super) fn check_namespace<'v>(
 }
 
 /// Checks a namespace that would be created.
-fn check_own(look: &mut Look<'_>, shown: &str, said: Option<&str>, metadata: &Value) {
+fn check_own(look: &mut ManifestCheck<'_>, shown: &str, said: Option<&str>, metadata: &Value) {
     if said.is_some() {
         look.refuse(
             RefusedCode::ObjectInvalid,
@@ -195,7 +195,7 @@ fn check_own(look: &mut Look<'_>, shown: &str, said: Option<&str>, metadata: &Va
 }
 
 /// Checks an object's metadata besides its name.
-pub(super) fn check_metadata(look: &mut Look<'_>, shown: &str, object: &Value) {
+pub(super) fn check_metadata(look: &mut ManifestCheck<'_>, shown: &str, object: &Value) {
     if object.get("status").is_some_and(|status| !status.is_null()) {
         look.refuse(RefusedCode::ObjectInvalid, shown, "status is not a template's to say");
     }
@@ -219,7 +219,7 @@ pub(super) fn check_metadata(look: &mut Look<'_>, shown: &str, object: &Value) {
 }
 
 /// Checks labels or annotations.
-fn check_texts(look: &mut Look<'_>, shown: &str, path: &str, value: Option<&Value>, is_labels: bool) {
+fn check_texts(look: &mut ManifestCheck<'_>, shown: &str, path: &str, value: Option<&Value>, is_labels: bool) {
     let Some(value) = value.filter(|value| !value.is_null()) else {
         return;
     };
@@ -246,7 +246,7 @@ fn check_texts(look: &mut Look<'_>, shown: &str, path: &str, value: Option<&Valu
 }
 
 /// Checks the keys of labels or annotations.
-pub(super) fn check_keys(look: &mut Look<'_>, shown: &str, path: &str, fields: &Map<String, Value>) {
+pub(super) fn check_keys(look: &mut ManifestCheck<'_>, shown: &str, path: &str, fields: &Map<String, Value>) {
     for key in fields.keys() {
         if let Some(domain) = reserved(key) {
             let message = format!("{path}.{} has the prefix {domain}, which only the gateway sets", show(key));

@@ -15,7 +15,7 @@ fn own() -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "own"}})
 }
 
-fn made(objects: Vec<Value>, border: Border<'_>) -> Result<Manifest, Vec<Refused>> {
+fn made(objects: Vec<Value>, border: Border<'_>) -> Result<Manifest, Vec<RejectedObject>> {
     manifest(&rendered(objects), &info(), border)
 }
 

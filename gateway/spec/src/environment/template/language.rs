@@ -4,7 +4,7 @@
 use super::mask;
 use super::scalar;
 use super::variable::{Variable, known};
-use crate::document::{Dialect, Place, Problems, Value, show};
+use crate::document::{Dialect, Location, Problems, Value, show};
 
 const OPEN: &str = "{{";
 const CLOSE: &str = "}}";
@@ -17,7 +17,7 @@ const SPACES: [char; 4] = [' ', '\t', '\r', '\n'];
 pub(super) struct Action {
     pub(super) variable: Variable,
     /// Place of its opening braces.
-    pub(super) place: Place,
+    pub(super) place: Location,
 }
 
 /// A template whose actions were replaced by characters.
@@ -28,7 +28,7 @@ pub(super) struct Scanned {
     pub(super) actions: Vec<Action>,
     /// Characters of invalid actions, each with a problem noted already.
     pub(super) wrong: Vec<char>,
-    places: Places,
+    places: OutputMap,
 }
 
 /// Scans the actions of a template. `None` only with a problem noted: there is no text to go on with.
@@ -46,7 +46,7 @@ pub(super) fn scan(text: &str, problems: &mut Problems) -> Option<Scanned> {
         begin = scan.action(begin, open)?;
     }
     scan.copy(begin, text.len());
-    let places = Places::new(text, &scan.out, &scan.pieces);
+    let places = OutputMap::new(text, &scan.out, &scan.pieces);
     Some(Scanned { text: scan.out, actions: scan.actions, wrong: scan.wrong, places })
 }
 
@@ -54,22 +54,22 @@ pub(super) fn scan(text: &str, problems: &mut Problems) -> Option<Scanned> {
 #[derive(Debug)]
 struct Cursor {
     at: usize,
-    place: Place,
+    place: Location,
 }
 
 impl Default for Cursor {
     fn default() -> Self {
-        Self { at: 0, place: Place::START }
+        Self { at: 0, place: Location::START }
     }
 }
 
 impl Cursor {
     /// Advances to a byte of the text, and returns its place.
-    fn go(&mut self, text: &str, to: usize) -> Place {
+    fn go(&mut self, text: &str, to: usize) -> Location {
         for letter in text.get(self.at..to).unwrap_or_default().chars() {
             self.place = match letter {
-                '\n' => Place { line: self.place.line.saturating_add(1), column: 1 },
-                _ => Place { column: self.place.column.saturating_add(1), ..self.place },
+                '\n' => Location { line: self.place.line.saturating_add(1), column: 1 },
+                _ => Location { column: self.place.column.saturating_add(1), ..self.place },
             };
         }
         self.at = to.max(self.at);
@@ -193,7 +193,7 @@ fn wrong(expression: &str) -> String {
 
 /// Maps places of the output to places of the template.
 #[derive(Debug)]
-struct Places {
+struct OutputMap {
     /// Begins of lines, in characters.
     out_lines: Vec<usize>,
     lines: Vec<usize>,
@@ -201,14 +201,14 @@ struct Places {
     pieces: Vec<(usize, usize)>,
 }
 
-impl Places {
+impl OutputMap {
     fn new(text: &str, out: &str, pieces: &[(usize, usize)]) -> Self {
         let froms = in_characters(text, pieces.iter().map(|(_, from)| *from));
         let begins = in_characters(out, pieces.iter().map(|(begin, _)| *begin));
         Self { out_lines: line_begins(out), lines: line_begins(text), pieces: begins.into_iter().zip(froms).collect() }
     }
 
-    fn find(&self, place: Place) -> Place {
+    fn find(&self, place: Location) -> Location {
         let line = usize::try_from(place.line).unwrap_or(usize::MAX).saturating_sub(1);
         let column = usize::try_from(place.column).unwrap_or(usize::MAX).saturating_sub(1);
         let begin = self.out_lines.get(line).or(self.out_lines.last()).copied().unwrap_or(0);
@@ -218,7 +218,7 @@ impl Places {
         let at = from.saturating_add(at - begin);
         let line = self.lines.partition_point(|begin| *begin <= at).max(1);
         let begin = self.lines.get(line - 1).copied().unwrap_or(0);
-        Place::new(line, at.saturating_sub(begin) + 1)
+        Location::new(line, at.saturating_sub(begin) + 1)
     }
 }
 
@@ -253,7 +253,7 @@ impl Dialect for Scanned {
         if text.chars().all(is_number) { Value::Number(text.to_owned()) } else { Value::Text(text.to_owned()) }
     }
 
-    fn place(&self, place: Place) -> Place {
+    fn place(&self, place: Location) -> Location {
         self.places.find(place)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::render::{Values, objects};
 use super::scalar::{self, Plain};
 use super::{Deletion, OBJECTS_MAX, Rendered, TEMPLATE_BYTES_MAX, Template, TemplateName, language, mask};
-use crate::document::{self, At, Node, Problem, Problems, Value, show};
+use crate::document::{self, Node, Problem, Problems, Value, ValueAt, show};
 
 /// Contents of a template.
 #[derive(Clone, Debug)]
@@ -62,7 +62,7 @@ pub(super) fn rendered(name: &TemplateName, bytes: &[u8], bytes_max: usize) -> R
 
 /// Reads the keys of a template. `None` only with a problem noted.
 fn body(root: &Node, problems: &mut Problems) -> Option<Body> {
-    let mut fields = At::root(root).fields(problems)?;
+    let mut fields = ValueAt::root(root).fields(problems)?;
     let listed = fields.require("objects", problems);
     let objects = listed.map(|at| read_objects(&at, problems)).unwrap_or_default();
     if let Some(at) = fields.take("apply_resources") {
@@ -76,7 +76,7 @@ fn body(root: &Node, problems: &mut Problems) -> Option<Body> {
     Some(Body { objects, deletion: deletion.unwrap_or_default() })
 }
 
-fn read_objects(at: &At<'_>, problems: &mut Problems) -> Arc<[Node]> {
+fn read_objects(at: &ValueAt<'_>, problems: &mut Problems) -> Arc<[Node]> {
     let items = at.items(problems);
     if items.len() > OBJECTS_MAX {
         at.object(problems, format!("has {} objects, and must not have more than {OBJECTS_MAX}", items.len()));
@@ -93,7 +93,7 @@ fn read_objects(at: &At<'_>, problems: &mut Problems) -> Arc<[Node]> {
 }
 
 /// Reads one of the allowed texts.
-fn choice<'n>(at: &At<'n>, allowed: &[&str], problems: &mut Problems) -> Option<&'n str> {
+fn choice<'n>(at: &ValueAt<'n>, allowed: &[&str], problems: &mut Problems) -> Option<&'n str> {
     let text = at.text(problems)?;
     if !allowed.contains(&text) {
         at.object(problems, format!("must be {}; it is {}", allowed.join(" or "), show(text)));

@@ -6,7 +6,7 @@ use serde_json::{Map, Value as Json};
 
 use super::language::Action;
 use super::{RENDERED_BYTES_MAX, Rendered, SCALAR_BYTES_MAX, Template, mask, scalar};
-use crate::document::{Node, Place, Problem, Problems, Value, push_index, push_key};
+use crate::document::{Location, Node, Problem, Problems, Value, push_index, push_key};
 use crate::environment::facts::Info;
 
 /// The value of each action.
@@ -94,7 +94,7 @@ impl Render<'_> {
     }
 
     /// Returns a text with its values.
-    fn text(&mut self, path: &str, place: Place, text: &str) -> String {
+    fn text(&mut self, path: &str, place: Location, text: &str) -> String {
         let most = SCALAR_BYTES_MAX.min(self.left);
         let mut made = String::with_capacity(text.len());
         for letter in text.chars() {

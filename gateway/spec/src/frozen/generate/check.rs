@@ -1,12 +1,12 @@
 //! Checks of the inputs together. A problem of one input alone is refused where that input is read.
 
-use super::{Plan, resources};
+use super::{ObjectPlan, resources};
 use crate::frozen::FrozenProblem;
 use crate::frozen::names::{GATEWAY_DIR, unfit_for_kubernetes};
 use crate::syntax::is_web_url;
 
 /// Returns all problems.
-pub(super) fn problems(plan: &Plan<'_>) -> Vec<FrozenProblem> {
+pub(super) fn problems(plan: &ObjectPlan<'_>) -> Vec<FrozenProblem> {
     let mut problems = Vec::new();
     let mut tell = |place: &str, message: String| problems.push(FrozenProblem::new(place.to_owned(), message));
     if let Some(message) = unfit_for_kubernetes(plan.facts.workspace) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{Plan, pod};
+use super::{ObjectPlan, pod};
 use crate::devfile::Exposure;
 use crate::frozen::names::WORKSPACE_LABEL;
 use crate::frozen::role::Role;
@@ -21,7 +21,7 @@ const NAME_SERVERS: &str = "kube-system";
 
 /// The endpoints' name and ports in the cluster. Headless: it needs no address, of which a cluster has few, and no port, of
 /// which there may be none.
-pub(super) fn service(plan: &Plan<'_>) -> Value {
+pub(super) fn service(plan: &ObjectPlan<'_>) -> Value {
     let endpoints = plan.containers.iter().flat_map(|component| &component.endpoints);
     let open = endpoints.filter(|endpoint| endpoint.exposure != Exposure::None);
     let ports: BTreeMap<_, _> = open
@@ -38,7 +38,7 @@ pub(super) fn service(plan: &Plan<'_>) -> Value {
 }
 
 /// The workspace's own volume, then those of the devfile that outlive the pod.
-pub(super) fn volumes(plan: &Plan<'_>) -> Vec<Value> {
+pub(super) fn volumes(plan: &ObjectPlan<'_>) -> Vec<Value> {
     let claim = |name: String, size: &str| {
         let spec = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}});
         plan.object(Role::Volume, name, json!({"spec": spec}))
@@ -49,7 +49,7 @@ pub(super) fn volumes(plan: &Plan<'_>) -> Vec<Value> {
     own.chain(lasting.map(|volume| claim(plan.names.volume(&volume.name), &size(volume)))).collect()
 }
 
-pub(super) fn service_account(plan: &Plan<'_>) -> Value {
+pub(super) fn service_account(plan: &ObjectPlan<'_>) -> Value {
     let secrets: Vec<_> = plan.config.image_pull_secrets.iter().map(|secret| json!({"name": secret.name})).collect();
     let rest = json!({"automountServiceAccountToken": false, "imagePullSecrets": secrets});
     plan.object(Role::ServiceAccount, plan.names.workspace.clone(), rest)
@@ -57,7 +57,7 @@ pub(super) fn service_account(plan: &Plan<'_>) -> Value {
 
 /// Denies all connections to the pod: users come through the agent's own connection. Allows the configured
 /// destinations, and questions to the name servers.
-pub(super) fn network_policy(plan: &Plan<'_>) -> Option<Value> {
+pub(super) fn network_policy(plan: &ObjectPlan<'_>) -> Option<Value> {
     let policy = &plan.config.network_policy;
     if !policy.enabled {
         return None;
@@ -78,13 +78,13 @@ pub(super) fn network_policy(plan: &Plan<'_>) -> Option<Value> {
 }
 
 /// Scripts that the pod runs. Kubelets need not watch an immutable object.
-pub(super) fn scripts(plan: &Plan<'_>) -> Value {
+pub(super) fn scripts(plan: &ObjectPlan<'_>) -> Value {
     let rest = json!({"immutable": true, "data": files::files(plan)});
     plan.object(Role::Scripts, plan.names.scripts(), rest)
 }
 
 /// Quota of a workspace with a namespace of its own.
-pub(super) fn resource_quota(plan: &Plan<'_>) -> Option<Value> {
+pub(super) fn resource_quota(plan: &ObjectPlan<'_>) -> Option<Value> {
     let most = plan.config.max_resources.as_ref().filter(|_| plan.config.shared_namespace.is_none())?;
     let hard = json!({
         "requests.cpu": most.requests.cpu,
@@ -96,6 +96,6 @@ pub(super) fn resource_quota(plan: &Plan<'_>) -> Option<Value> {
 }
 
 /// A Secret without data, which is filled in when sending and never stored here.
-pub(super) fn secret(plan: &Plan<'_>, role: Role, name: String) -> Value {
+pub(super) fn secret(plan: &ObjectPlan<'_>, role: Role, name: String) -> Value {
     plan.object(role, name, json!({"type": "Opaque"}))
 }

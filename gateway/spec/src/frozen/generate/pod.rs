@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Plan, resources};
+use super::{ObjectPlan, resources};
 use crate::devfile::{Component, Exposure, PROJECTS_PATH};
 use crate::frozen::expansion::literal;
 use crate::frozen::names::{FILES_DIR, LOGS_DIR, SCRIPTS_DIR, TOOLS_DIR, TOOLS_IMAGE_DIR};
@@ -26,7 +26,7 @@ const FILES_MODE: u32 = 0o440;
 
 /// Role of a component's container in the pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum ContainerRole {
     /// Runs to its end before the others start.
     Before,
     /// Stays.
@@ -34,10 +34,10 @@ enum Place {
 }
 
 /// Returns the Deployment. The number of replicas is filled in when sending; until then it is 0.
-pub(super) fn deployment(plan: &Plan<'_>) -> Value {
+pub(super) fn deployment(plan: &ObjectPlan<'_>) -> Value {
     let init = std::iter::once(tools_injector(plan));
-    let init: Vec<_> = init.chain(plan.init.iter().map(|one| container(plan, one, Place::Before))).collect();
-    let containers: Vec<_> = plan.containers.iter().map(|one| container(plan, one, Place::Beside)).collect();
+    let init: Vec<_> = init.chain(plan.init.iter().map(|one| container(plan, one, ContainerRole::Before))).collect();
+    let containers: Vec<_> = plan.containers.iter().map(|one| container(plan, one, ContainerRole::Beside)).collect();
     let spec = json!({
         "replicas": 0,
         "selector": {"matchLabels": plan.selector()},
@@ -63,7 +63,7 @@ pub(super) fn deployment(plan: &Plan<'_>) -> Value {
 }
 
 /// The Pod Security Standard `restricted`, unless privileges may be escalated: then the image's own means have to work.
-fn pod_security(plan: &Plan<'_>) -> Value {
+fn pod_security(plan: &ObjectPlan<'_>) -> Value {
     let profile = (!plan.config.allow_privilege_escalation).then(|| json!({"type": "RuntimeDefault"}));
     json!({
         "runAsNonRoot": true,
@@ -75,7 +75,7 @@ fn pod_security(plan: &Plan<'_>) -> Value {
     })
 }
 
-fn container_security(plan: &Plan<'_>) -> Value {
+fn container_security(plan: &ObjectPlan<'_>) -> Value {
     let escalates = plan.config.allow_privilege_escalation;
     json!({
         "allowPrivilegeEscalation": escalates,
@@ -87,7 +87,7 @@ fn container_security(plan: &Plan<'_>) -> Value {
 }
 
 /// Copies agent and editor into the folder in which the containers find them.
-fn tools_injector(plan: &Plan<'_>) -> Value {
+fn tools_injector(plan: &ObjectPlan<'_>) -> Value {
     json!({
         "name": TOOLS,
         "image": plan.config.tools_image,
@@ -99,15 +99,15 @@ fn tools_injector(plan: &Plan<'_>) -> Value {
     })
 }
 
-fn container(plan: &Plan<'_>, component: &Component, place: Place) -> Value {
+fn container(plan: &ObjectPlan<'_>, component: &Component, place: ContainerRole) -> Value {
     // A container that only waits would keep the others from starting.
-    let only_stays = component.override_command && place == Place::Beside;
+    let only_stays = component.override_command && place == ContainerRole::Beside;
     let literals = |words: &[String]| words.iter().map(|word| literal(word)).collect::<Vec<_>>();
     let command = if only_stays { scripts::first_process(component) } else { component.command.clone() };
     let args = if only_stays { &[][..] } else { &component.args };
     let hook = match place {
-        Place::Before => None,
-        Place::Beside => scripts::hook(plan, component),
+        ContainerRole::Before => None,
+        ContainerRole::Beside => scripts::hook(plan, component),
     };
     json!({
         "name": component.name,
@@ -127,7 +127,7 @@ fn container(plan: &Plan<'_>, component: &Component, place: Place) -> Value {
 }
 
 /// Returns our own variables, then the devfile's, which has none of our names and whose values are literal.
-fn environment(plan: &Plan<'_>, component: &Component) -> Vec<Value> {
+fn environment(plan: &ObjectPlan<'_>, component: &Component) -> Vec<Value> {
     let own = |name: &str, value: String| (name.to_owned(), value);
     let mut environment = vec![
         own("PROJECTS_ROOT", PROJECTS_PATH.to_owned()),
@@ -161,10 +161,10 @@ pub(super) fn port_name(number: u16, protocol: &str) -> (String, &'static str) {
     if protocol == "udp" { (format!("{number}-udp"), "UDP") } else { (format!("{number}-tcp"), "TCP") }
 }
 
-fn mounts(component: &Component, place: Place) -> Vec<Value> {
+fn mounts(component: &Component, place: ContainerRole) -> Vec<Value> {
     let read_only = |name, path| json!({"name": name, "mountPath": path, "readOnly": true});
     let mut mounts = vec![json!({"name": DATA, "mountPath": PROJECTS_PATH}), read_only(FILES, FILES_DIR)];
-    if place == Place::Beside {
+    if place == ContainerRole::Beside {
         mounts.push(read_only(SCRIPTS, SCRIPTS_DIR));
     }
     if component.is_main {
@@ -175,7 +175,7 @@ fn mounts(component: &Component, place: Place) -> Vec<Value> {
     mounts
 }
 
-fn volumes(plan: &Plan<'_>) -> Vec<Value> {
+fn volumes(plan: &ObjectPlan<'_>) -> Vec<Value> {
     let names = &plan.names;
     let mut volumes = vec![
         json!({"name": DATA, "persistentVolumeClaim": {"claimName": names.data()}}),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::Plan;
+use super::ObjectPlan;
 use crate::cluster_config::Resources;
 use crate::devfile::Component;
 use crate::frozen::FrozenProblem;
@@ -52,7 +52,7 @@ impl<T: AsRef<str>> Needs<T> {
 
 /// Returns the needs of a component's container: the devfile's amounts, and the cluster's defaults for those that it
 /// leaves out.
-pub(super) fn of(plan: &Plan<'_>, component: &Component) -> Needs {
+pub(super) fn of(plan: &ObjectPlan<'_>, component: &Component) -> Needs {
     let defaults = plan.config.default_resources.as_ref();
     let default = |pick: fn(&Resources) -> &String| defaults.map(pick);
     let merge = |request: &Option<String>, limit: &Option<String>, defaults: [Option<&String>; 2]| {
@@ -94,7 +94,7 @@ fn read(text: &str) -> Option<Quantity> {
 
 /// Finds amounts above the cluster's maximum for one workspace: Kubernetes would refuse its pod, and only the cluster's
 /// administrator would see why.
-pub(super) fn beyond_the_most(plan: &Plan<'_>) -> Vec<FrozenProblem> {
+pub(super) fn beyond_the_most(plan: &ObjectPlan<'_>) -> Vec<FrozenProblem> {
     let Some(most) = plan.config.max_resources.as_ref().filter(|_| plan.config.shared_namespace.is_none()) else {
         return Vec::new();
     };

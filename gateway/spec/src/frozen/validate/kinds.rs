@@ -10,7 +10,7 @@ use super::schema::{
     ClaimSpec, ConfigMap, IpBlock, PolicySpec, QuotaSpec, Secret, Selector, ServiceAccount, ServiceSpec, Specified,
     Texts,
 };
-use super::{Common, Findings, is_said, is_service_name, pod};
+use super::{Common, FrozenFindings, is_said, is_service_name, pod};
 use crate::frozen::names::{CLUSTER_LABEL, WORKSPACE_LABEL};
 use crate::frozen::role::Role;
 use crate::syntax::{Quantity, is_annotation_key, is_dns_subdomain, is_label_value};
@@ -22,7 +22,7 @@ const KEY_BYTES_MAX: usize = 253;
 const BOUNDED: [&str; 4] = ["requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
 
 /// Checks an object of a role.
-pub(super) fn check(role: Role, value: &Value, place: &str, common: &Common, findings: &mut Findings) {
+pub(super) fn check(role: Role, value: &Value, place: &str, common: &Common, findings: &mut FrozenFindings) {
     match role {
         Role::CoreInventory | Role::SecretsInventory => {
             if let Some(map) = typed::<ConfigMap>(value, place, findings) {
@@ -84,7 +84,7 @@ pub(super) fn check(role: Role, value: &Value, place: &str, common: &Common, fin
 }
 
 /// Reads an object; notes problems of its shape.
-fn typed<T: DeserializeOwned>(value: &Value, place: &str, findings: &mut Findings) -> Option<T> {
+fn typed<T: DeserializeOwned>(value: &Value, place: &str, findings: &mut FrozenFindings) -> Option<T> {
     match T::deserialize(value) {
         Ok(typed) => Some(typed),
         Err(error) => {
@@ -95,7 +95,7 @@ fn typed<T: DeserializeOwned>(value: &Value, place: &str, findings: &mut Finding
 }
 
 /// Checks keys and values of labels.
-pub(super) fn labels(labels: &Texts, place: &str, findings: &mut Findings) {
+pub(super) fn labels(labels: &Texts, place: &str, findings: &mut FrozenFindings) {
     for (key, value) in labels {
         let is_sound = is_annotation_key(key) && is_label_value(value);
         findings.require(place, is_sound, format!("{key:?}: {value:?} is no label"));
@@ -103,7 +103,7 @@ pub(super) fn labels(labels: &Texts, place: &str, findings: &mut Findings) {
 }
 
 /// Checks that a selector finds this workspace's pod, and no other's.
-pub(super) fn selector(labels: &Texts, place: &str, common: &Common, findings: &mut Findings) {
+pub(super) fn selector(labels: &Texts, place: &str, common: &Common, findings: &mut FrozenFindings) {
     let finds = labels.iter().all(|(key, value)| match key.as_str() {
         WORKSPACE_LABEL => *value == common.names.workspace,
         CLUSTER_LABEL => *value == common.cluster,
@@ -117,7 +117,7 @@ pub(super) fn selector(labels: &Texts, place: &str, common: &Common, findings: &
 }
 
 /// Checks amounts by name.
-pub(super) fn quantities(amounts: &Texts, place: &str, findings: &mut Findings) {
+pub(super) fn quantities(amounts: &Texts, place: &str, findings: &mut FrozenFindings) {
     for (name, text) in amounts {
         if let Err(error) = text.parse::<Quantity>() {
             findings.tell(place, format!("{name} {error}"));
@@ -126,7 +126,11 @@ pub(super) fn quantities(amounts: &Texts, place: &str, findings: &mut Findings) 
 }
 
 /// Checks ports of one list: each has a name and number of its own.
-pub(super) fn ports<'p>(ports: impl Iterator<Item = (&'p str, u16, &'p str)>, place: &str, findings: &mut Findings) {
+pub(super) fn ports<'p>(
+    ports: impl Iterator<Item = (&'p str, u16, &'p str)>,
+    place: &str,
+    findings: &mut FrozenFindings,
+) {
     let (mut names, mut numbers) = (BTreeSet::new(), BTreeSet::new());
     for (name, number, protocol) in ports {
         let is_new = names.insert(name) && numbers.insert((number, protocol));
@@ -144,7 +148,7 @@ fn is_dns_label_of_port(name: &str) -> bool {
         && name.contains(|letter: char| letter.is_ascii_lowercase())
 }
 
-fn scripts(map: &ConfigMap, place: &str, findings: &mut Findings) {
+fn scripts(map: &ConfigMap, place: &str, findings: &mut FrozenFindings) {
     findings.require(place, map.data.as_ref().is_some_and(|data| !data.is_empty()), "has no scripts");
     let is_key = |key: &str| {
         (1..=KEY_BYTES_MAX).contains(&key.len())
@@ -157,7 +161,7 @@ fn scripts(map: &ConfigMap, place: &str, findings: &mut Findings) {
     }
 }
 
-fn service_account(account: &ServiceAccount, place: &str, findings: &mut Findings) {
+fn service_account(account: &ServiceAccount, place: &str, findings: &mut FrozenFindings) {
     findings.require(place, !account.automount_service_account_token, "must not give pods its token");
     let mut seen = BTreeSet::new();
     for secret in account.image_pull_secrets.iter().flatten() {
@@ -166,7 +170,7 @@ fn service_account(account: &ServiceAccount, place: &str, findings: &mut Finding
     }
 }
 
-fn claim(spec: &ClaimSpec, place: &str, findings: &mut Findings) {
+fn claim(spec: &ClaimSpec, place: &str, findings: &mut FrozenFindings) {
     findings.require(place, spec.access_modes == ["ReadWriteOnce"], "must be ReadWriteOnce");
     let size = spec.resources.requests.storage.parse::<Quantity>();
     findings.require(place, size.is_ok_and(|size| size > Quantity::default()), "has no size");
@@ -174,7 +178,7 @@ fn claim(spec: &ClaimSpec, place: &str, findings: &mut Findings) {
     findings.require(place, class.is_none_or(is_dns_subdomain), "names no storage class");
 }
 
-fn service(spec: &ServiceSpec, place: &str, common: &Common, findings: &mut Findings) {
+fn service(spec: &ServiceSpec, place: &str, common: &Common, findings: &mut FrozenFindings) {
     findings.require(place, is_service_name(&common.names.workspace), "its name is none of a Service");
     let address = spec.cluster_ip.as_deref();
     findings.require(place, address.is_none_or(|address| address == "None"), "must not ask for an address");
@@ -186,7 +190,7 @@ fn service(spec: &ServiceSpec, place: &str, common: &Common, findings: &mut Find
     findings.require(place, list.clone().all(|port| port.target_port > 0), "a port leads to none");
 }
 
-fn network_policy(spec: &PolicySpec, place: &str, common: &Common, findings: &mut Findings) {
+fn network_policy(spec: &PolicySpec, place: &str, common: &Common, findings: &mut FrozenFindings) {
     let Selector { match_labels } = &spec.pod_selector;
     selector(match_labels, place, common, findings);
     findings.require(place, spec.policy_types == ["Ingress", "Egress"], "must be about ingress and egress");

@@ -7,14 +7,14 @@ use serde_json::Value;
 
 use super::kinds::{labels, ports, quantities, selector};
 use super::schema::{Container, DeploymentSpec, Head, PodSpec, PodVolume, Specified};
-use super::{Common, Findings};
+use super::{Common, FrozenFindings};
 use crate::syntax::{Quantity, is_annotation_key, is_dns_label, is_dns_subdomain, is_image, is_variable};
 
 /// Most permissions of a file.
 const MODE_MAX: u32 = 0o777;
 
 /// Checks the Deployment.
-pub(super) fn deployment(spec: &DeploymentSpec, place: &str, common: &Common, findings: &mut Findings) {
+pub(super) fn deployment(spec: &DeploymentSpec, place: &str, common: &Common, findings: &mut FrozenFindings) {
     findings.require(place, spec.replicas <= 1, "has more than one replica");
     // Two pods would write to one volume, and two agents displace each other.
     findings.require(place, spec.strategy.r#type == "Recreate", "must end the old pod before it makes a new one");
@@ -28,7 +28,7 @@ pub(super) fn deployment(spec: &DeploymentSpec, place: &str, common: &Common, fi
     pod(&spec.template.spec, place, findings);
 }
 
-fn pod(spec: &PodSpec, place: &str, findings: &mut Findings) {
+fn pod(spec: &PodSpec, place: &str, findings: &mut FrozenFindings) {
     findings.require(place, !spec.automount_service_account_token, "must not give its pod a token of the cluster");
     findings.require(place, spec.host_users != Some(true), "hostUsers can only be false");
     let class = spec.runtime_class_name.as_deref();
@@ -57,7 +57,7 @@ fn pod(spec: &PodSpec, place: &str, findings: &mut Findings) {
     ports(all.map(|port| (port.name.as_str(), port.container_port, port.protocol.as_str())), place, findings);
 }
 
-fn container(container: &Container, place: &str, volumes: &BTreeSet<&str>, findings: &mut Findings) {
+fn container(container: &Container, place: &str, volumes: &BTreeSet<&str>, findings: &mut FrozenFindings) {
     let name = &container.name;
     let mut require =
         |holds: bool, message: String| findings.require(place, holds, format!("container {name}: {message}"));
@@ -110,7 +110,7 @@ fn is_one_kind(volume: &PodVolume) -> bool {
 }
 
 /// Checks that everything to which the pod refers is in the config: it would wait for anything else for ever.
-pub(super) fn references(values: &[Value], heads: &[Head], findings: &mut Findings) {
+pub(super) fn references(values: &[Value], heads: &[Head], findings: &mut FrozenFindings) {
     let there: BTreeSet<_> = heads.iter().map(|head| (head.kind.as_str(), head.metadata.name.as_str())).collect();
     for (value, head) in values.iter().zip(heads).filter(|(_, head)| head.kind == "Deployment") {
         // An object of another shape is already reported.

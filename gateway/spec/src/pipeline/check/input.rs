@@ -1,6 +1,6 @@
 //! Checks the input of an operator, the gateway or a request.
 
-use super::{Findings, fits, may_be_set};
+use super::{PipelineFindings, fits, may_be_set};
 use crate::pipeline::{Editor, PipelineFacts, PipelineSettings, Project, Proof, VariableName};
 use crate::syntax::{is_variable, is_web_url};
 use gateway_types::JOB_TIMES;
@@ -23,7 +23,7 @@ const CERTIFICATES_BYTES_MAX: usize = 64 * 1024;
 const OWN: [&str; 2] = ["GW_", "WORKSPACE_AGENT_"];
 
 /// Checks the operator's settings.
-pub(super) fn settings(settings: &PipelineSettings, findings: &mut Findings) {
+pub(super) fn settings(settings: &PipelineSettings, findings: &mut PipelineFindings) {
     tags("tags", &settings.tags, findings);
     let message = "must be from 10 minutes to 30 days";
     findings.require("job_timeout", JOB_TIMES.contains(&settings.job_timeout), message);
@@ -57,7 +57,7 @@ pub(super) fn settings(settings: &PipelineSettings, findings: &mut Findings) {
 }
 
 /// Checks the input of the gateway and a request.
-pub(super) fn facts(facts: &PipelineFacts<'_>, settings: &PipelineSettings, findings: &mut Findings) {
+pub(super) fn facts(facts: &PipelineFacts<'_>, settings: &PipelineSettings, findings: &mut PipelineFindings) {
     let (least, most) = CACHE_KEY;
     let is_key = (least..=most).contains(&facts.cache_key.len())
         && facts.cache_key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
@@ -86,7 +86,7 @@ pub(super) fn facts(facts: &PipelineFacts<'_>, settings: &PipelineSettings, find
     }
 }
 
-fn tags(place: &str, tags: &[String], findings: &mut Findings) {
+fn tags(place: &str, tags: &[String], findings: &mut PipelineFindings) {
     findings.require(place, tags.len() <= TAGS_MAX, "there are more than 50");
     for tag in tags.iter().take(TAGS_MAX) {
         // GitLab puts the values of variables into tags.
@@ -98,13 +98,13 @@ fn tags(place: &str, tags: &[String], findings: &mut Findings) {
     }
 }
 
-fn web_url(place: &str, url: &str, findings: &mut Findings) {
+fn web_url(place: &str, url: &str, findings: &mut PipelineFindings) {
     let is_sound =
         url.len() <= URL_BYTES_MAX && is_web_url(url) && !url.contains(|letter: char| !letter.is_ascii_graphic());
     findings.require(place, is_sound, "is no URL of a web server");
 }
 
-fn project(project: &Project, findings: &mut Findings) {
+fn project(project: &Project, findings: &mut PipelineFindings) {
     web_url("project", &project.url, findings);
     // Everything in a definition is visible to all users who may see the pipeline.
     let has_credentials =

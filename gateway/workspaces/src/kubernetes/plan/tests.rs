@@ -17,66 +17,69 @@ fn seconds(number: u64) -> Duration {
     Duration::from_secs(number)
 }
 
-fn alive(generation: u64, is_unsettled: bool) -> Standing {
-    Standing { generation, is_over: false, is_unsettled }
+fn alive(generation: u64, is_unsettled: bool) -> WorkspaceState {
+    WorkspaceState { generation, is_over: false, is_unsettled }
 }
 
 /// A plan whose agent has begun and was told that there is nothing.
-fn talking(now: Instant) -> Plan {
-    let mut plan = Plan::new(now);
-    assert_eq!(plan.next(now), Step::Terms);
+fn talking(now: Instant) -> ConversationPlan {
+    let mut plan = ConversationPlan::new(now);
+    assert_eq!(plan.next(now), ConversationStep::Terms);
     plan.begun().expect("in turn");
-    assert_eq!(plan.next(now), Step::Page(None));
+    assert_eq!(plan.next(now), ConversationStep::Page(None));
     plan.page(&[]);
-    assert_eq!(plan.next(now), Step::RoundEnd { round: 1, workspaces: 0 });
-    assert_eq!(plan.next(now), Step::Wait);
+    assert_eq!(plan.next(now), ConversationStep::RoundEnd { round: 1, workspaces: 0 });
+    assert_eq!(plan.next(now), ConversationStep::Wait);
     plan
 }
 
 #[test]
 fn terms_come_first_and_nothing_else_before_the_agent_began() {
     let now = start();
-    let mut plan = Plan::new(now);
+    let mut plan = ConversationPlan::new(now);
     plan.changed(id(1), now);
-    assert_eq!([plan.next(now), plan.next(now), plan.next(now)], [Step::Terms, Step::Wait, Step::Wait]);
+    assert_eq!(
+        [plan.next(now), plan.next(now), plan.next(now)],
+        [ConversationStep::Terms, ConversationStep::Wait, ConversationStep::Wait]
+    );
     assert_eq!(plan.reported(1, now), Err(OutOfTurn::BeforeBegin));
     assert_eq!(plan.full_requested(now), Err(OutOfTurn::BeforeBegin));
     plan.begun().expect("in turn");
     assert_eq!(plan.begun(), Err(OutOfTurn::BeginTwice));
-    assert_eq!(plan.next(now), Step::Tell(id(1), Why::Changed));
+    assert_eq!(plan.next(now), ConversationStep::Tell(id(1), Why::Changed));
 }
 
 #[test]
 fn agent_that_does_not_begin_is_not_waited_for_forever() {
     let now = start();
-    let mut plan = Plan::new(now);
-    assert_eq!(plan.next(now), Step::Terms);
+    let mut plan = ConversationPlan::new(now);
+    assert_eq!(plan.next(now), ConversationStep::Terms);
     assert_eq!(plan.deadline(), Some(now + BEGIN_TIMEOUT));
-    assert_eq!(plan.next(now + BEGIN_TIMEOUT - seconds(1)), Step::Wait);
-    assert_eq!(plan.next(now + BEGIN_TIMEOUT), Step::Late);
+    assert_eq!(plan.next(now + BEGIN_TIMEOUT - seconds(1)), ConversationStep::Wait);
+    assert_eq!(plan.next(now + BEGIN_TIMEOUT), ConversationStep::Late);
 }
 
 #[test]
 fn change_is_told_at_once_in_the_middle_of_a_round() {
     let now = start();
-    let mut plan = Plan::new(now);
+    let mut plan = ConversationPlan::new(now);
     plan.next(now);
     plan.begun().expect("in turn");
-    assert_eq!(plan.next(now), Step::Page(None));
+    assert_eq!(plan.next(now), ConversationStep::Page(None));
     plan.page(&[id(1), id(2), id(3)]);
-    assert_eq!(plan.next(now), Step::Tell(id(1), Why::Round(1)));
+    assert_eq!(plan.next(now), ConversationStep::Tell(id(1), Why::Round(1)));
     plan.told(id(1), alive(1, true), Why::Round(1), now);
     plan.changed(id(3), now);
     plan.changed(id(3), now);
-    assert_eq!(plan.next(now), Step::Tell(id(3), Why::Changed));
+    assert_eq!(plan.next(now), ConversationStep::Tell(id(3), Why::Changed));
     plan.told(id(3), alive(2, true), Why::Changed, now);
-    assert_eq!(plan.next(now), Step::Tell(id(2), Why::Round(1)));
+    assert_eq!(plan.next(now), ConversationStep::Tell(id(2), Why::Round(1)));
     plan.told(id(2), alive(1, true), Why::Round(1), now);
-    assert_eq!(plan.next(now), Step::Tell(id(3), Why::Round(1)), "the round names it too");
+    assert_eq!(plan.next(now), ConversationStep::Tell(id(3), Why::Round(1)), "the round names it too");
     plan.told(id(3), alive(2, true), Why::Round(1), now);
-    assert_eq!(plan.next(now), Step::Page(Some(id(3))));
+    assert_eq!(plan.next(now), ConversationStep::Page(Some(id(3))));
     plan.page(&[]);
-    assert_eq!(plan.next(now), Step::RoundEnd { round: 1, workspaces: 3 });
+    assert_eq!(plan.next(now), ConversationStep::RoundEnd { round: 1, workspaces: 3 });
 }
 
 #[test]
@@ -94,7 +97,7 @@ fn change_that_brings_no_new_intent_is_not_told() {
 fn agent_hears_once_that_a_workspace_is_over() {
     let now = start();
     let mut plan = talking(now);
-    let over = Standing { generation: 3, is_over: true, is_unsettled: false };
+    let over = WorkspaceState { generation: 3, is_over: true, is_unsettled: false };
     assert!(!plan.wants(id(1), over, Why::Changed), "it never heard of it");
     plan.told(id(1), alive(3, true), Why::Changed, now);
     assert!(plan.wants(id(1), over, Why::Changed));
@@ -102,7 +105,7 @@ fn agent_hears_once_that_a_workspace_is_over() {
     assert!(!plan.wants(id(1), over, Why::Changed));
     // It lost that, and says so by reporting on it.
     plan.knows_what_is_over(id(1), now);
-    assert_eq!(plan.next(now), Step::Tell(id(1), Why::Changed));
+    assert_eq!(plan.next(now), ConversationStep::Tell(id(1), Why::Changed));
     assert!(plan.wants(id(1), over, Why::Changed));
 }
 
@@ -116,15 +119,16 @@ fn what_is_not_acknowledged_is_said_again_and_the_oldest_first() {
     }
     let soon = now + REPEAT_AFTER - seconds(1);
     plan.unsettled(&all, soon);
-    assert_eq!(plan.next(now), Step::Wait, "it was said a moment ago");
+    assert_eq!(plan.next(now), ConversationStep::Wait, "it was said a moment ago");
     let later = now + REPEAT_AFTER + seconds(1);
     let newest = id(1);
     plan.told(newest, alive(2, true), Why::Changed, later);
     plan.unsettled(&all, later);
-    let said: Vec<Step> = std::iter::from_fn(|| Some(plan.next(now)).filter(|step| *step != Step::Wait)).collect();
+    let said: Vec<ConversationStep> =
+        std::iter::from_fn(|| Some(plan.next(now)).filter(|step| *step != ConversationStep::Wait)).collect();
     assert_eq!(said.len(), REPEATS_MAX);
-    assert_eq!(said[0], Step::Tell(id(2), Why::Repeat));
-    assert!(!said.contains(&Step::Tell(newest, Why::Repeat)));
+    assert_eq!(said[0], ConversationStep::Tell(id(2), Why::Repeat));
+    assert!(!said.contains(&ConversationStep::Tell(newest, Why::Repeat)));
 }
 
 #[test]
@@ -148,15 +152,15 @@ fn full_round_is_repeated_hourly_and_on_demand_but_not_all_the_time() {
     let now = start();
     let mut plan = talking(now);
     plan.full_requested(now + seconds(1)).expect("in turn");
-    assert_eq!(plan.next(now + seconds(1)), Step::Wait);
+    assert_eq!(plan.next(now + seconds(1)), ConversationStep::Wait);
     assert_eq!(plan.deadline(), Some(now + FULL_PAUSE));
-    assert_eq!(plan.next(now + FULL_PAUSE), Step::Page(None));
+    assert_eq!(plan.next(now + FULL_PAUSE), ConversationStep::Page(None));
     plan.page(&[]);
-    assert_eq!(plan.next(now + FULL_PAUSE), Step::RoundEnd { round: 2, workspaces: 0 });
+    assert_eq!(plan.next(now + FULL_PAUSE), ConversationStep::RoundEnd { round: 2, workspaces: 0 });
     let hour = now + FULL_PAUSE + FULL_INTERVAL;
-    assert_eq!(plan.next(hour - seconds(1)), Step::Look);
-    assert_eq!(plan.next(hour - seconds(1)), Step::Wait);
-    assert_eq!(plan.next(hour), Step::Page(None));
+    assert_eq!(plan.next(hour - seconds(1)), ConversationStep::Look);
+    assert_eq!(plan.next(hour - seconds(1)), ConversationStep::Wait);
+    assert_eq!(plan.next(hour), ConversationStep::Page(None));
 }
 
 #[test]
@@ -166,9 +170,9 @@ fn other_terms_are_said_before_the_round_that_follows_them() {
     plan.changed(id(1), now);
     plan.terms_changed(now + FULL_PAUSE);
     let later = now + FULL_PAUSE;
-    assert_eq!(plan.next(later), Step::Terms);
-    assert_eq!(plan.next(later), Step::Tell(id(1), Why::Changed));
-    assert_eq!(plan.next(later), Step::Page(None));
+    assert_eq!(plan.next(later), ConversationStep::Terms);
+    assert_eq!(plan.next(later), ConversationStep::Tell(id(1), Why::Changed));
+    assert_eq!(plan.next(later), ConversationStep::Page(None));
 }
 
 #[test]
@@ -179,9 +183,9 @@ fn report_that_was_stored_before_is_acknowledged_again_and_not_stored_again() {
     plan.stored(1);
     assert_eq!(plan.reported(2, now), Ok(true));
     plan.stored(2);
-    assert_eq!([plan.next(now), plan.next(now)], [Step::Noted(2), Step::Wait]);
+    assert_eq!([plan.next(now), plan.next(now)], [ConversationStep::Noted(2), ConversationStep::Wait]);
     assert_eq!(plan.reported(1, now), Ok(false));
-    assert_eq!(plan.next(now), Step::Noted(2));
+    assert_eq!(plan.next(now), ConversationStep::Noted(2));
     assert_eq!(plan.reported(0, now), Err(OutOfTurn::Unnumbered));
 }
 
@@ -194,9 +198,9 @@ fn too_many_changes_become_a_look_for_all() {
     }
     assert_eq!(plan.changes.len(), CHANGES_MAX);
     for _ in 0..CHANGES_MAX {
-        assert!(matches!(plan.next(now), Step::Tell(_, Why::Changed)));
+        assert!(matches!(plan.next(now), ConversationStep::Tell(_, Why::Changed)));
     }
-    assert_eq!(plan.next(now), Step::Look);
+    assert_eq!(plan.next(now), ConversationStep::Look);
 }
 
 /// What is stored of a workspace.
@@ -209,9 +213,9 @@ struct Row {
 }
 
 impl Row {
-    fn standing(self) -> Standing {
+    fn standing(self) -> WorkspaceState {
         let is_unsettled = !self.is_over && (self.is_ending || self.generation > self.applied);
-        Standing { generation: self.generation, is_over: self.is_over, is_unsettled }
+        WorkspaceState { generation: self.generation, is_over: self.is_over, is_unsettled }
     }
 }
 
@@ -219,7 +223,7 @@ impl Row {
 #[derive(Debug)]
 struct World {
     now: Instant,
-    plan: Plan,
+    plan: ConversationPlan,
     rows: BTreeMap<u64, Row>,
     /// What the agent was told, and has not forgotten.
     agent: BTreeMap<u64, u64>,
@@ -276,7 +280,7 @@ impl World {
         let now = start();
         Self {
             now,
-            plan: Plan::new(now),
+            plan: ConversationPlan::new(now),
             rows: BTreeMap::new(),
             agent: BTreeMap::new(),
             has_begun: false,
@@ -326,7 +330,12 @@ impl World {
     }
 
     fn crash(&mut self) {
-        *self = Self { rows: std::mem::take(&mut self.rows), now: self.now, plan: Plan::new(self.now), ..Self::new() };
+        *self = Self {
+            rows: std::mem::take(&mut self.rows),
+            now: self.now,
+            plan: ConversationPlan::new(self.now),
+            ..Self::new()
+        };
     }
 
     /// The agent says what it has done.
@@ -356,35 +365,35 @@ impl World {
 
     fn step(&mut self) -> bool {
         match self.plan.next(self.now) {
-            Step::Terms => {
+            ConversationStep::Terms => {
                 self.are_terms_said = true;
                 if !self.has_begun {
                     self.has_begun = true;
                     self.plan.begun().expect("in turn");
                 }
             }
-            Step::Noted(number) => {
+            ConversationStep::Noted(number) => {
                 assert!(number <= self.reports && number >= self.noted, "{number}");
                 self.noted = number;
             }
-            Step::Tell(workspace, why) => self.tell(workspace, why),
-            Step::Page(after) => {
+            ConversationStep::Tell(workspace, why) => self.tell(workspace, why),
+            ConversationStep::Page(after) => {
                 let after = after.map_or(0, Self::number);
                 let rows = self.rows.range(after + 1..).filter(|(_, row)| !row.is_over);
                 let page: Vec<WorkspaceId> = rows.map(|(number, _)| id(*number)).take(2).collect();
                 self.plan.page(&page);
             }
-            Step::RoundEnd { workspaces, .. } => {
+            ConversationStep::RoundEnd { workspaces, .. } => {
                 assert_eq!(workspaces as usize, self.named.len());
                 self.named.clear();
             }
-            Step::Look => {
+            ConversationStep::Look => {
                 let rows = self.rows.iter().filter(|(_, row)| row.standing().is_unsettled);
                 let unsettled: Vec<WorkspaceId> = rows.map(|(number, _)| id(*number)).collect();
                 self.plan.unsettled(&unsettled, self.now);
             }
-            Step::Late => panic!("it began"),
-            Step::Wait => return false,
+            ConversationStep::Late => panic!("it began"),
+            ConversationStep::Wait => return false,
         }
         true
     }
@@ -446,8 +455,8 @@ proptest! {
             world.now += seconds(5);
             loop {
                 let step = world.plan.next(world.now);
-                prop_assert!(matches!(step, Step::Wait | Step::Look), "{:?} of what is settled", step);
-                if step == Step::Wait {
+                prop_assert!(matches!(step, ConversationStep::Wait | ConversationStep::Look), "{:?} of what is settled", step);
+                if step == ConversationStep::Wait {
                     break;
                 }
                 world.plan.unsettled(&[], world.now);

@@ -59,12 +59,12 @@ fn credentials_are_read_and_shown_nowhere() {
         let value = format!("{scheme}://us%40er:p%3Ass%2Fword@proxy:9");
         let proxy = chosen(HTTPS, &[("HTTPS_PROXY", &value)]).expect("usable").expect("a proxy");
         match &proxy.kind {
-            Kind::Http { authorization, .. } => {
+            ProxyKind::Http { authorization, .. } => {
                 let authorization = authorization.as_ref().expect("credentials");
                 assert_eq!(authorization, "Basic dXNAZXI6cDpzcy93b3Jk");
                 assert!(authorization.is_sensitive());
             }
-            Kind::Socks5 { credentials, .. } => {
+            ProxyKind::Socks5 { credentials, .. } => {
                 assert_eq!(credentials, &Some(("us@er".to_owned(), "p:ss/word".to_owned())));
             }
         }

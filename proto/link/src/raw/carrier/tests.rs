@@ -4,39 +4,39 @@ use tokio::io::{AsyncReadExt, DuplexStream, duplex, split};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-use super::super::{CLOSE_TIMEOUT, MESSAGE_BYTES_MAX, PING_INTERVAL, Socket};
+use super::super::{CLOSE_TIMEOUT, MESSAGE_BYTES_MAX, PING_INTERVAL, RawSocket};
 use super::*;
 
 /// What the pipes in between hold.
 const PIPE_BYTES: usize = 8 * 1024;
 
-type End = Carrier<DuplexStream, Socket<DuplexStream>>;
+type End = Carrier<DuplexStream, RawSocket<DuplexStream>>;
 
 /// Two carriers with a connection between them, and the streams that they lead to.
 async fn pair() -> ([End; 2], [DuplexStream; 2]) {
     let (near, far) = duplex(PIPE_BYTES);
     let (user, user_local) = duplex(PIPE_BYTES);
     let (app, app_local) = duplex(PIPE_BYTES);
-    let client = Carrier::new(near, Role::Client, Socket::new(user_local), PING_INTERVAL).await;
-    let server = Carrier::new(far, Role::Server, Socket::new(app_local), PING_INTERVAL).await;
+    let client = Carrier::new(near, Role::Client, RawSocket::new(user_local), PING_INTERVAL).await;
+    let server = Carrier::new(far, Role::Server, RawSocket::new(app_local), PING_INTERVAL).await;
     ([client, server], [user, app])
 }
 
 /// Runs a carrier to its end and says goodbye as its owner would.
-async fn whole(mut carrier: End) -> Result<Copied, Broken> {
+async fn whole(mut carrier: End) -> Result<Copied, CarrierBroken> {
     let ended = carrier.run().await;
     let (goodbye, local) = carrier.part();
     drop(local);
     let (code, reason) = match &ended {
         Ok(_) => (code::FINISHED, ""),
-        Err(Broken::Rule(_)) => (code::PROTOCOL, "rule"),
+        Err(CarrierBroken::Rule(_)) => (code::PROTOCOL, "rule"),
         Err(_) => (code::RESET, "reset"),
     };
     goodbye.say(code, reason, CLOSE_TIMEOUT).await;
     ended
 }
 
-fn spawn(carriers: [End; 2]) -> JoinSet<Result<Copied, Broken>> {
+fn spawn(carriers: [End; 2]) -> JoinSet<Result<Copied, CarrierBroken>> {
     let mut tasks = JoinSet::new();
     for carrier in carriers {
         tasks.spawn(whole(carrier));
@@ -111,7 +111,7 @@ async fn end_that_breaks_is_told_to_the_other_with_its_reason() {
     drop(local);
     goodbye.say(code::LOST, "session_lost", CLOSE_TIMEOUT).await;
     let ended = soon(tasks.join_next()).await.expect("a task").expect("no panic");
-    let Err(Broken::There { code: code::LOST, reason }) = ended else { panic!("{ended:?}") };
+    let Err(CarrierBroken::There { code: code::LOST, reason }) = ended else { panic!("{ended:?}") };
     assert_eq!(reason, "session_lost");
     drop(user);
 }
@@ -121,11 +121,11 @@ async fn connection_that_ends_without_a_word_is_no_good_end() {
     let ([mut client, server], [_user, _app]) = pair().await;
     drop(server);
     let ended = soon(client.run()).await;
-    assert!(matches!(ended, Err(Broken::Gone | Broken::Lost(_))), "{ended:?}");
+    assert!(matches!(ended, Err(CarrierBroken::Gone | CarrierBroken::Lost(_))), "{ended:?}");
 }
 
 /// Lets a peer send these messages; returns how the carrier ended.
-async fn after(messages: Vec<Message>) -> Result<Copied, Broken> {
+async fn after(messages: Vec<Message>) -> Result<Copied, CarrierBroken> {
     let ([client, server], [_user, mut app]) = pair().await;
     let (Goodbye { mut socket }, _local) = client.part();
     let mut tasks = JoinSet::new();
@@ -161,22 +161,22 @@ async fn messages_outside_the_rules_end_the_stream() {
         vec![bytes(), finish(), finish()],
     ] {
         let ended = after(messages.clone()).await;
-        assert!(matches!(ended, Err(Broken::Rule(_))), "{messages:?}: {ended:?}");
+        assert!(matches!(ended, Err(CarrierBroken::Rule(_))), "{messages:?}: {ended:?}");
     }
     let too_long = Message::Binary(vec![0; MESSAGE_BYTES_MAX + 1].into());
     let ended = after(vec![too_long]).await;
-    assert!(matches!(ended, Err(Broken::Lost(tungstenite::Error::Capacity(_)))), "{ended:?}");
+    assert!(matches!(ended, Err(CarrierBroken::Lost(tungstenite::Error::Capacity(_)))), "{ended:?}");
     let close = CloseFrame { code: code::RESET.into(), reason: "reset".into() };
     let ended = after(vec![bytes(), Message::Close(Some(close))]).await;
-    assert!(matches!(ended, Err(Broken::There { code: code::RESET, .. })), "{ended:?}");
+    assert!(matches!(ended, Err(CarrierBroken::There { code: code::RESET, .. })), "{ended:?}");
     // Closing well without having finished is no good end.
     let close = CloseFrame { code: code::FINISHED.into(), reason: "".into() };
     let ended = after(vec![bytes(), Message::Close(Some(close))]).await;
-    assert!(matches!(ended, Err(Broken::There { code: code::FINISHED, .. })), "{ended:?}");
+    assert!(matches!(ended, Err(CarrierBroken::There { code: code::FINISHED, .. })), "{ended:?}");
     // An empty message is nothing, and so are pings.
     let nothing = vec![Message::Binary(Bytes::new()), Message::Ping(Bytes::new()), Message::Pong(Bytes::new())];
     let ended = after([nothing, vec![Message::Close(None)]].concat()).await;
-    assert!(matches!(ended, Err(Broken::There { .. })), "{ended:?}");
+    assert!(matches!(ended, Err(CarrierBroken::There { .. })), "{ended:?}");
 }
 
 #[tokio::test]
@@ -233,7 +233,7 @@ async fn end_behind_a_dead_connection_is_given_up() {
     let silent = server.part();
     let start = Instant::now();
     let ended = client.run().await;
-    assert!(matches!(ended, Err(Broken::Silent)), "{ended:?}");
+    assert!(matches!(ended, Err(CarrierBroken::Silent)), "{ended:?}");
     assert_eq!(start.elapsed(), 3 * PING_INTERVAL);
     drop(silent);
 }
@@ -251,7 +251,7 @@ async fn dead_end_is_given_up_also_while_it_is_written_to() {
     writing.spawn(async move { app.write_all(&pattern(300_000)).await });
     let start = Instant::now();
     let ended = tasks.join_next().await.expect("a task").expect("no panic");
-    assert!(matches!(ended, Err(Broken::Silent)), "{ended:?}");
+    assert!(matches!(ended, Err(CarrierBroken::Silent)), "{ended:?}");
     assert!(start.elapsed() <= 4 * PING_INTERVAL, "{:?}", start.elapsed());
     drop(client);
 }

@@ -42,7 +42,7 @@ fn idle() -> Context<'static> {
 }
 
 /// Everything that a link may send now, and whether it has come to its end.
-fn outgoing(link: &Link, context: &Context<'_>) -> (Vec<Frame>, bool) {
+fn outgoing(link: &LinkHold, context: &Context<'_>) -> (Vec<Frame>, bool) {
     let mut frames = Vec::new();
     loop {
         let polled = link.poll_transmit(context, |frame| {

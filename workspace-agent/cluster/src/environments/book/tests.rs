@@ -5,14 +5,14 @@ fn account(name: &str) -> ObjectKey {
     object::key("ns", name, "", "ServiceAccount")
 }
 
-fn names(book: &Book) -> Vec<String> {
+fn names(book: &ObjectBook) -> Vec<String> {
     book.objects().into_iter().map(|object| object.name).collect()
 }
 
 /// Makes a book in which every object is in the state that it is called after.
-fn book() -> Book {
+fn book() -> ObjectBook {
     let states = ["kept", "not", "ours", "unknown"];
-    let mut book = Book::new(&states.map(|name| reference(&account(name), "v1", "u")));
+    let mut book = ObjectBook::new(&states.map(|name| reference(&account(name), "v1", "u")));
     book.kept(&account("kept"));
     book.not(&account("not"));
     book.ours(&account("ours"), "w");
@@ -26,7 +26,7 @@ fn what_is_there_or_may_be_is_the_environments() {
     assert_eq!(book.gone(), BTreeSet::from([account("not")]));
     assert_eq!(book.unknown(), [account("unknown")], "this is still to be looked at");
     assert_eq!(book.namespaces(), BTreeSet::from(["ns".to_owned()]));
-    assert!(Book::default().namespaces().is_empty());
+    assert!(ObjectBook::default().namespaces().is_empty());
 }
 
 #[test]

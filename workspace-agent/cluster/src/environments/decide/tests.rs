@@ -5,26 +5,26 @@ use proptest::prelude::*;
 use super::*;
 use crate::object::key;
 
-fn live(owner: Option<&str>, deleting: bool) -> Live {
+fn live(owner: Option<&str>, deleting: bool) -> LiveObject {
     let annotations = owner.map(|owner| (OWNER_ANNOTATION.to_owned(), owner.to_owned()));
-    Live {
+    LiveObject {
         uid: "u".into(),
         annotations: annotations.into_iter().collect::<BTreeMap<_, _>>(),
         deleting_since: deleting.then_some(1),
-        ..Live::default()
+        ..LiveObject::default()
     }
 }
 
 #[test]
 fn only_an_object_with_this_inventorys_mark_is_the_environments() {
     let ours = live(Some("environment-a"), false);
-    assert_eq!(standing(None, "environment-a"), Standing::New);
-    assert_eq!(standing(Some(ours.clone()), "environment-a"), Standing::Ours(ours));
+    assert_eq!(standing(None, "environment-a"), ObjectOwnership::New);
+    assert_eq!(standing(Some(ours.clone()), "environment-a"), ObjectOwnership::Ours(ours));
     let leaving = live(Some("environment-a"), true);
-    assert_eq!(standing(Some(leaving.clone()), "environment-a"), Standing::Leaving(leaving));
+    assert_eq!(standing(Some(leaving.clone()), "environment-a"), ObjectOwnership::Leaving(leaving));
     for owner in [None, Some("environment-b"), Some("environment-a2"), Some(""), Some("w-workspace-inventory")] {
         for deleting in [false, true] {
-            assert_eq!(standing(Some(live(owner, deleting)), "environment-a"), Standing::Foreign, "{owner:?}");
+            assert_eq!(standing(Some(live(owner, deleting)), "environment-a"), ObjectOwnership::Foreign, "{owner:?}");
         }
     }
 }

@@ -76,8 +76,8 @@ fn objects_that_are_not_the_environments_or_have_no_name_are_refused_all_at_once
     refused(&json!({}), &["not a JSON array"]);
 }
 
-fn identity() -> Identity {
-    Identity {
+fn identity() -> CallIdentity {
+    CallIdentity {
         user: "gitlab:ci_job:7".into(),
         groups: vec!["gitlab:ci_job".into(), "gitlab:project_env:3:review".into()],
         extra: vec![
@@ -105,14 +105,14 @@ fn identity_becomes_the_headers_of_an_impersonation() {
 #[test]
 fn agent_acts_for_nobody_of_the_cluster_itself() {
     let bad = [
-        (Identity { user: "system:admin".into(), ..identity() }, "user `system:admin`"),
-        (Identity { user: "jo".into(), ..identity() }, "user `jo`"),
-        (Identity { user: "system:serviceaccount:kube-system:x".into(), ..identity() }, "user"),
+        (CallIdentity { user: "system:admin".into(), ..identity() }, "user `system:admin`"),
+        (CallIdentity { user: "jo".into(), ..identity() }, "user `jo`"),
+        (CallIdentity { user: "system:serviceaccount:kube-system:x".into(), ..identity() }, "user"),
         (
-            Identity { groups: vec!["gitlab:ci_job".into(), "system:masters".into()], ..identity() },
+            CallIdentity { groups: vec!["gitlab:ci_job".into(), "system:masters".into()], ..identity() },
             "group `system:masters`",
         ),
-        (Identity { extra: vec![("scopes".into(), vec!["x".into()])], ..identity() }, "extra field `scopes`"),
+        (CallIdentity { extra: vec![("scopes".into(), vec!["x".into()])], ..identity() }, "extra field `scopes`"),
     ];
     for (identity, text) in bad {
         let message = impersonation(&identity).expect_err("refused");

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::time::Instant;
-use tunnel_proto::environments::{Apply, Done, ObjectError, ObjectErrorCode, Step, TRACKED_MAX};
+use tunnel_proto::environments::{Apply, Done, ObjectError, ObjectErrorCode, ObjectStep, TRACKED_MAX};
 
-use super::{GONE_TIMEOUT, Outcome, Run, stopped};
+use super::{CallOutcome, CallRun, GONE_TIMEOUT, stopped};
 use crate::api::Over;
-use crate::environments::decide::{self, Standing};
+use crate::environments::decide::{self, ObjectOwnership};
 use crate::environments::{request, whole};
 use crate::ledger;
-use crate::object::{Live, Object, ObjectKey, Resource};
+use crate::object::{LiveObject, ObjectKey, Resource, SentObject};
 use crate::retry::ApiError;
 
 /// Attempts at applying an object that changes while it is judged.
@@ -20,9 +20,9 @@ const JUDGEMENTS_MAX: u32 = 4;
 const LOOKS_MAX: u32 = 3;
 
 /// Wanted objects by name, with their places in the API.
-type Wanted<'a> = BTreeMap<ObjectKey, (&'a Object, Resource)>;
+type DesiredObjects<'a> = BTreeMap<ObjectKey, (&'a SentObject, Resource)>;
 
-impl Run<'_> {
+impl CallRun<'_> {
     /// Carries out a call to apply.
     pub(in crate::environments) async fn apply(mut self, apply: &Apply) -> Done {
         let opened = self.open(&apply.tracked).await;
@@ -38,10 +38,10 @@ impl Run<'_> {
         self.close(ended).await
     }
 
-    async fn make(&mut self, objects: &[Object]) -> Outcome<()> {
+    async fn make(&mut self, objects: &[SentObject]) -> CallOutcome<()> {
         let wanted = self.find(objects).await?;
         let standings = self.look(&wanted).await?;
-        let foreign: Vec<_> = standings.iter().filter(|(_, standing)| **standing == Standing::Foreign).collect();
+        let foreign: Vec<_> = standings.iter().filter(|(_, standing)| **standing == ObjectOwnership::Foreign).collect();
         if !foreign.is_empty() {
             for (key, _) in foreign {
                 let error = self.not_owned(key, wanted.get(key));
@@ -72,8 +72,8 @@ impl Run<'_> {
     }
 
     /// Finds the places of the objects in the API; those without a place there have their errors.
-    async fn find<'a>(&mut self, objects: &'a [Object]) -> Outcome<Wanted<'a>> {
-        let mut wanted = Wanted::new();
+    async fn find<'a>(&mut self, objects: &'a [SentObject]) -> CallOutcome<DesiredObjects<'a>> {
+        let mut wanted = DesiredObjects::new();
         for object in objects {
             let key = &object.key;
             let found = self.resources.find(&self.acting, &key.group, Some(&object.version), &key.kind).await;
@@ -100,7 +100,7 @@ impl Run<'_> {
 
     /// Looks at the wanted objects, and waits for those on their way out. Objects that may not be looked at have their
     /// errors.
-    async fn look(&mut self, wanted: &Wanted<'_>) -> Outcome<BTreeMap<ObjectKey, Standing>> {
+    async fn look(&mut self, wanted: &DesiredObjects<'_>) -> CallOutcome<BTreeMap<ObjectKey, ObjectOwnership>> {
         let deadline = Instant::now() + GONE_TIMEOUT;
         let mut refused = BTreeSet::new();
         let mut looks = 0;
@@ -112,7 +112,7 @@ impl Run<'_> {
                 match self.live(object, resource).await {
                     Ok(live) => {
                         let standing = decide::standing(live, &self.scope.inventory);
-                        if let Standing::Leaving(live) = &standing {
+                        if let ObjectOwnership::Leaving(live) = &standing {
                             leaving.push((key.clone(), live.clone()));
                         }
                         standings.insert(key.clone(), standing);
@@ -124,14 +124,14 @@ impl Run<'_> {
                     }
                 }
             }
-            let is_refused = standings.values().any(|standing| *standing == Standing::Foreign);
+            let is_refused = standings.values().any(|standing| *standing == ObjectOwnership::Foreign);
             if is_refused || leaving.is_empty() || looks > LOOKS_MAX || Instant::now() >= deadline {
                 return Ok(standings);
             }
             for (key, live) in &leaving {
                 self.book.add(key, "");
                 let message = format!("it has to be gone first, and is still being deleted{}", decide::held_by(live));
-                self.say(key, Step::Waiting, message);
+                self.say(key, ObjectStep::Waiting, message);
             }
             self.until_gone(leaving, deadline).await?;
         }
@@ -141,8 +141,8 @@ impl Run<'_> {
     ///
     /// # Errors
     /// [`ApiError::NotFound`] if the server has the kind no more in the object's version.
-    async fn live(&self, object: &Object, resource: &Resource) -> Result<Option<Live>, ApiError> {
-        let Object { key, version, .. } = object;
+    async fn live(&self, object: &SentObject, resource: &Resource) -> Result<Option<LiveObject>, ApiError> {
+        let SentObject { key, version, .. } = object;
         let looked = self.acting.metadata(&resource.path(&key.namespace, &key.name)).await;
         let Err(unserved @ ApiError::NotServed(_)) = looked else { return looked };
         let found = self.resources.find_again(&self.acting, resource, Some(version), &key.kind, unserved.clone()).await;
@@ -155,10 +155,10 @@ impl Run<'_> {
     /// to a job by what is applied.
     async fn apply_all(
         &mut self,
-        objects: &[Object],
-        wanted: &Wanted<'_>,
-        standings: &BTreeMap<ObjectKey, Standing>,
-    ) -> Outcome<BTreeSet<String>> {
+        objects: &[SentObject],
+        wanted: &DesiredObjects<'_>,
+        standings: &BTreeMap<ObjectKey, ObjectOwnership>,
+    ) -> CallOutcome<BTreeSet<String>> {
         let mut applied = BTreeSet::new();
         let namespaces = objects.iter().map(|object| &object.key).filter(|key| decide::is_namespace(key));
         let unseen = namespaces.filter(|key| !standings.contains_key(*key));
@@ -189,21 +189,26 @@ impl Run<'_> {
     }
 
     /// Applies one object over what was seen, and nothing else: an object that changed meanwhile is judged again.
-    async fn apply_one(&mut self, object: &Object, path: &str, mut standing: Standing) -> Result<Live, ObjectError> {
+    async fn apply_one(
+        &mut self,
+        object: &SentObject,
+        path: &str,
+        mut standing: ObjectOwnership,
+    ) -> Result<LiveObject, ObjectError> {
         let key = &object.key;
         for _ in 0..JUDGEMENTS_MAX {
             let before = match standing {
-                Standing::New => None,
-                Standing::Ours(live) => {
+                ObjectOwnership::New => None,
+                ObjectOwnership::Ours(live) => {
                     self.book.ours(key, &live.uid);
                     Some(live)
                 }
-                Standing::Leaving(live) => {
+                ObjectOwnership::Leaving(live) => {
                     self.book.ours(key, &live.uid);
                     let message = format!("it is still being deleted{}", decide::held_by(&live));
                     return Err(self.conflict(key, message));
                 }
-                Standing::Foreign => {
+                ObjectOwnership::Foreign => {
                     self.book.not(key);
                     return Err(self.not_owned(key, None));
                 }
@@ -211,10 +216,10 @@ impl Run<'_> {
             let over = before.as_ref().map_or(Over::Nothing, |live| Over::Version(&live.resource_version));
             match self.acting.apply(path, &object.value, over).await {
                 Ok(value) => {
-                    let live = Live::read(&value);
+                    let live = LiveObject::read(&value);
                     self.book.ours(key, &live.uid);
                     let is_same = before.is_some_and(|before| before.resource_version == live.resource_version);
-                    self.say(key, if is_same { Step::Unchanged } else { Step::Applied }, "");
+                    self.say(key, if is_same { ObjectStep::Unchanged } else { ObjectStep::Applied }, "");
                     return Ok(live);
                 }
                 Err(ApiError::Conflict(_)) => {
@@ -231,7 +236,7 @@ impl Run<'_> {
         ObjectError { object: Some(self.book.reference(key)), code: ObjectErrorCode::Conflict, message }
     }
 
-    fn not_owned(&self, key: &ObjectKey, wanted: Option<&(&Object, Resource)>) -> ObjectError {
+    fn not_owned(&self, key: &ObjectKey, wanted: Option<&(&SentObject, Resource)>) -> ObjectError {
         let object = match wanted {
             Some((object, _)) => request::reference(key, &object.version, ""),
             None => self.book.reference(key),
@@ -241,7 +246,7 @@ impl Run<'_> {
     }
 }
 
-fn named(key: &ObjectKey, object: &Object, error: &ApiError) -> ObjectError {
+fn named(key: &ObjectKey, object: &SentObject, error: &ApiError) -> ObjectError {
     let object = request::reference(key, &object.version, "");
     ObjectError { object: Some(object), code: decide::code(error), message: error.to_string() }
 }

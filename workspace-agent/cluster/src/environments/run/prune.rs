@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 use tokio::time::Instant;
-use tunnel_proto::environments::{Done, Remove, Step};
+use tunnel_proto::environments::{Done, ObjectStep, Remove};
 use tunnel_proto::reconcile::Blocker;
 
-use super::{GONE_TIMEOUT, NOT_OURS, Outcome, Run};
+use super::{CallOutcome, CallRun, GONE_TIMEOUT, NOT_OURS};
 use crate::delete::{self, Pruned};
 use crate::environments::{decide, request};
 use crate::namespace;
-use crate::object::{Live, ObjectKey, Resource};
+use crate::object::{LiveObject, ObjectKey, Resource};
 use crate::prune::{Context, Why};
 
 /// Reason why an object of the environment stays.
@@ -20,7 +20,7 @@ const KEPT: &str = "it says that it is to be kept";
 /// Reason why a namespace stays.
 const IN_IT: &str = "objects are in it that are to be kept, or are not of this environment any more";
 
-impl Run<'_> {
+impl CallRun<'_> {
     /// Carries out a call to remove.
     pub(in crate::environments) async fn remove(mut self, remove: &Remove) -> Done {
         let ended = match self.open(&remove.tracked).await {
@@ -40,7 +40,7 @@ impl Run<'_> {
         keys: BTreeSet<ObjectKey>,
         applied: &BTreeSet<String>,
         deadline: Instant,
-    ) -> Outcome<()> {
+    ) -> CallOutcome<()> {
         for wave in decide::waves(keys) {
             let mut leaving = Vec::new();
             for key in &wave {
@@ -64,7 +64,7 @@ impl Run<'_> {
     }
 
     /// Deletes an object if that is right; returns it if it is to be waited for.
-    async fn prune_one(&mut self, key: &ObjectKey, context: Context<'_>) -> Outcome<Option<Live>> {
+    async fn prune_one(&mut self, key: &ObjectKey, context: Context<'_>) -> CallOutcome<Option<LiveObject>> {
         if let Some(why) = request::reserved(key, self.scope) {
             self.release(key, why, true);
             return Ok(None);
@@ -72,12 +72,12 @@ impl Run<'_> {
         match delete::prune(&self.acting, self.resources, key, context).await {
             Ok(Pruned::Deleted(live)) => {
                 self.book.ours(key, &live.uid);
-                self.say(key, Step::Deleting, "");
+                self.say(key, ObjectStep::Deleting, "");
                 return Ok(Some(live));
             }
             Ok(Pruned::Leaving(live)) => {
                 self.book.ours(key, &live.uid);
-                self.say(key, Step::Waiting, format!("it is being deleted{}", decide::held_by(&live)));
+                self.say(key, ObjectStep::Waiting, format!("it is being deleted{}", decide::held_by(&live)));
                 return Ok(Some(live));
             }
             Ok(Pruned::Held(_)) if self.lost.contains(&key.name) => self.release(key, IN_IT, true),
@@ -85,12 +85,12 @@ impl Run<'_> {
             Ok(Pruned::Held(live)) => {
                 self.book.ours(key, &live.uid);
                 let message = "objects of the environment are left in it";
-                self.say(key, Step::Waiting, message);
+                self.say(key, ObjectStep::Waiting, message);
                 self.done.left.push(decide::blocker(key, &live, message.to_owned()));
             }
             Ok(Pruned::Gone) => {
                 self.book.not(key);
-                self.say(key, Step::Gone, "");
+                self.say(key, ObjectStep::Gone, "");
             }
             // It goes once it does not say so any more; the end reports it if it still does.
             Ok(Pruned::Released(Why::Kept)) if !self.is_end => self.keep(key, KEPT),
@@ -114,11 +114,11 @@ impl Run<'_> {
     /// Leaves an object where it is, and the environment's.
     fn keep(&mut self, key: &ObjectKey, message: &str) {
         self.book.kept(key);
-        self.say(key, Step::Kept, message);
+        self.say(key, ObjectStep::Kept, message);
     }
 
     /// Names what holds an object up; for a namespace, with the conditions of its deletion.
-    async fn blocker(&self, key: &ObjectKey, live: &Live) -> Blocker {
+    async fn blocker(&self, key: &ObjectKey, live: &LiveObject) -> Blocker {
         let mut message = String::new();
         if decide::is_namespace(key)
             && let Some(resource) = Resource::known(&key.group, None, &key.kind)

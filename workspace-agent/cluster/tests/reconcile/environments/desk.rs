@@ -10,7 +10,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tunnel_proto::environments::{
-    Answer, Apply, Call, Decoder, Done, Identity, ObjectErrorCode, ObjectRef, Progress, Remove, Scope, Step,
+    Apply, Call, CallAnswer, CallIdentity, CallProgress, Decoder, Done, ObjectErrorCode, ObjectRef, ObjectStep, Remove,
+    Scope,
 };
 
 use crate::world::World;
@@ -35,15 +36,15 @@ pub(super) struct Place {
 /// An agent that answers one call.
 pub(super) struct Calling {
     channel: DuplexStream,
-    decoder: Decoder<Answer>,
+    decoder: Decoder<CallAnswer>,
     agent: JoinSet<CallEnd>,
-    pub(super) progress: Vec<Progress>,
+    pub(super) progress: Vec<CallProgress>,
 }
 
 /// What a call came to.
 #[derive(Debug)]
 pub(super) struct Heard {
-    pub(super) progress: Vec<Progress>,
+    pub(super) progress: Vec<CallProgress>,
     pub(super) done: Done,
 }
 
@@ -171,7 +172,7 @@ impl Place {
     }
 
     pub(super) fn acting(&self) -> Self {
-        let identity = Identity {
+        let identity = CallIdentity {
             user: "gitlab:ci_job:7".into(),
             groups: vec!["gitlab:ci_job".into()],
             extra: vec![("agent.gitlab.com/project_id".into(), vec!["3".into()])],
@@ -215,7 +216,7 @@ impl Calling {
     }
 
     /// Takes the next answer; `None` at the end of the channel.
-    async fn next(&mut self) -> Option<Answer> {
+    async fn next(&mut self) -> Option<CallAnswer> {
         loop {
             if let Some(answer) = self.decoder.next_message().expect("what the agent says") {
                 return Some(answer);
@@ -233,8 +234,8 @@ impl Calling {
         let waiting = async {
             loop {
                 match self.next().await? {
-                    Answer::Progress(progress) => self.progress.push(progress),
-                    Answer::Done(done) => return Some(done),
+                    CallAnswer::Progress(progress) => self.progress.push(progress),
+                    CallAnswer::Done(done) => return Some(done),
                 }
             }
         };
@@ -265,7 +266,7 @@ impl Calling {
 
 impl Heard {
     /// Returns which steps were said of the objects of a kind.
-    pub(super) fn steps(&self, kind: &str) -> Vec<Step> {
+    pub(super) fn steps(&self, kind: &str) -> Vec<ObjectStep> {
         let of_it = self.progress.iter().filter(|progress| progress.object.kind == kind);
         of_it.map(|progress| progress.step).collect()
     }

@@ -1,7 +1,7 @@
 //! Environments made, changed and removed.
 
 use serde_json::json;
-use tunnel_proto::environments::{ObjectErrorCode, ObjectRef, Step};
+use tunnel_proto::environments::{ObjectErrorCode, ObjectRef, ObjectStep};
 
 use super::desk::{Desk, account_path};
 use crate::trouble::Fault;
@@ -23,25 +23,25 @@ async fn environment_is_made_again_without_a_change_shrunk_and_removed(desk: &De
     assert_eq!(heard.kinds(), ["Namespace", "RoleBinding", "ServiceAccount"]);
     assert!(heard.done.objects.iter().all(|object| !object.uid.is_empty() && object.version == "v1"), "{heard:?}");
     let steps: Vec<_> = heard.progress.iter().map(|progress| (progress.object.kind.as_str(), progress.step)).collect();
-    let applied = ["Namespace", "ServiceAccount", "RoleBinding"].map(|kind| (kind, Step::Applied));
+    let applied = ["Namespace", "ServiceAccount", "RoleBinding"].map(|kind| (kind, ObjectStep::Applied));
     assert_eq!(steps, applied, "in their order");
     assert_eq!(desk.inventory(&place).await.map(|keys| keys.len()), Some(3));
 
     let before = desk.world.get(&place.binding_path("ci")).await;
     let again = desk.apply(&place, &place.usual(), &heard.done.objects).await;
-    assert!(again.progress.iter().all(|progress| progress.step == Step::Unchanged), "{again:?}");
+    assert!(again.progress.iter().all(|progress| progress.step == ObjectStep::Unchanged), "{again:?}");
     assert_eq!(desk.world.get(&place.binding_path("ci")).await, before);
     assert_eq!(again.done.objects, heard.done.objects);
 
     let shrunk = desk.apply(&place, &place.usual()[..2], &again.done.objects).await;
     assert_eq!((shrunk.errors(), shrunk.kinds()), (Vec::new(), vec!["Namespace", "RoleBinding"]));
-    assert_eq!(shrunk.steps("ServiceAccount"), [Step::Deleting, Step::Gone]);
+    assert_eq!(shrunk.steps("ServiceAccount"), [ObjectStep::Deleting, ObjectStep::Gone]);
     assert!(!desk.has(&place.account_path("app")).await);
     assert_eq!(desk.inventory(&place).await.map(|keys| keys.len()), Some(2));
 
     let gone = desk.remove(&place, &shrunk.done.objects).await;
     assert_eq!((gone.errors(), gone.done.left.len(), gone.done.objects.len()), (Vec::new(), 0, 0), "{gone:?}");
-    assert_eq!(gone.steps("Namespace").last(), Some(&Step::Gone));
+    assert_eq!(gone.steps("Namespace").last(), Some(&ObjectStep::Gone));
     assert!(!desk.has(&place.path()).await);
     assert_eq!(desk.inventory(&place).await, None);
     desk.removed(&place, &shrunk.done.objects).await;
@@ -61,7 +61,10 @@ async fn template_that_changes_changes_only_what_it_says(desk: &Desk) {
     desk.world.change(&path, |account| account["metadata"]["labels"]["theirs"] = json!("x")).await;
     objects[2] = place.account(&place.namespace, "app");
     let heard = desk.apply(&place, &objects, &tracked).await;
-    assert_eq!((heard.steps("ServiceAccount"), heard.steps("Namespace")), (vec![Step::Applied], vec![Step::Unchanged]));
+    assert_eq!(
+        (heard.steps("ServiceAccount"), heard.steps("Namespace")),
+        (vec![ObjectStep::Applied], vec![ObjectStep::Unchanged])
+    );
     let account = desk.world.get(&path).await.expect("the account");
     assert_eq!(account["metadata"]["labels"]["team"], json!(null));
     if desk.world.fake.is_none() {
@@ -131,7 +134,7 @@ async fn call_that_makes_no_sense_changes_nothing(desk: &Desk) {
     let heard = desk.apply(&place, &[place.own_namespace(), placeless], &tracked).await;
     assert_eq!(heard.errors(), [("ServiceAccount".to_owned(), ObjectErrorCode::Invalid)], "{heard:?}");
     let mut stranger = place.clone();
-    stranger.scope.identity = Some(tunnel_proto::environments::Identity {
+    stranger.scope.identity = Some(tunnel_proto::environments::CallIdentity {
         user: "system:admin".into(),
         groups: vec!["system:masters".into()],
         extra: Vec::new(),
@@ -162,7 +165,7 @@ async fn environment_is_made_again_while_the_last_one_is_still_going(desk: &Desk
     assert_eq!((heard.errors(), heard.kinds().len()), (Vec::new(), 3), "{heard:?}");
     assert!(heard.done.objects.iter().all(|object| tracked.iter().all(|old| old.uid != object.uid)), "all are new");
     if let Some(fake) = &desk.world.fake {
-        assert_eq!(heard.steps("Namespace").first(), Some(&Step::Waiting), "{heard:?}");
+        assert_eq!(heard.steps("Namespace").first(), Some(&ObjectStep::Waiting), "{heard:?}");
         // This time it does not end.
         desk.world.delete(&place.path()).await;
         let heard = desk.apply(&place, &place.usual(), &tracked).await;

@@ -1,7 +1,7 @@
 //! What looks like an environment's and is not: never applied over, never deleted.
 
 use serde_json::{Value, json};
-use tunnel_proto::environments::{ObjectErrorCode, Step};
+use tunnel_proto::environments::{ObjectErrorCode, ObjectStep};
 
 use super::desk::{Desk, Place, account_path, withheld};
 
@@ -95,7 +95,7 @@ async fn objects_that_lost_the_mark_or_were_made_again_by_others_are_not_deleted
     // Neither because the template shrinks nor because the environment ends.
     let heard = desk.apply(&place, &[place.account(&team, "ours")], &tracked).await;
     assert_eq!((heard.errors(), heard.done.objects.len()), (Vec::new(), 1), "{heard:?}");
-    assert_eq!(heard.steps("ServiceAccount").iter().filter(|step| **step == Step::Kept).count(), 4, "{heard:?}");
+    assert_eq!(heard.steps("ServiceAccount").iter().filter(|step| **step == ObjectStep::Kept).count(), 4, "{heard:?}");
     let kept = ["app-0", "app-1", "app-2", "lost"];
     assert_eq!(desk.removed_but(&place, &tracked).await, kept, "whoever ends it hears of what stays");
     for name in kept {
@@ -157,7 +157,7 @@ async fn object_that_is_made_again_between_the_look_and_the_deletion_is_not_dele
     let asked_for = path.clone();
     desk.world.trouble.meanwhile(move |method, asked| method == "DELETE" && asked == asked_for, other);
     let heard = desk.remove(&place, &tracked).await;
-    assert_eq!(heard.steps("ServiceAccount"), [Step::Kept], "{heard:?}");
+    assert_eq!(heard.steps("ServiceAccount"), [ObjectStep::Kept], "{heard:?}");
     assert_eq!(heard.errors(), [("ServiceAccount".to_owned(), ObjectErrorCode::NotOwned)]);
     assert_eq!(heard.done.objects, []);
     let account = desk.world.get(&path).await.expect("theirs");

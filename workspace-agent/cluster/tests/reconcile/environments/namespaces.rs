@@ -1,7 +1,7 @@
 //! Namespaces that a template makes: nothing goes into one that turns out to be somebody else's, and none goes with what stays.
 
 use serde_json::{Value, json};
-use tunnel_proto::environments::{ObjectErrorCode, Step};
+use tunnel_proto::environments::{ObjectErrorCode, ObjectStep};
 
 use super::desk::{Desk, Place, withheld};
 use crate::trouble::Fault;
@@ -131,7 +131,7 @@ async fn namespace_stays_with_what_is_to_be_kept_or_lost_the_mark(desk: &Desk) {
         let tracked = desk.applied(&place, &place.usual(), &[]).await;
         desk.world.change(&place.account_path("app"), change).await;
         let heard = desk.remove(&place, &tracked).await;
-        assert_eq!(heard.steps("Namespace"), [Step::Kept], "{heard:?}");
+        assert_eq!(heard.steps("Namespace"), [ObjectStep::Kept], "{heard:?}");
         let mut left = heard.errors();
         left.sort_by(|one, other| one.0.cmp(&other.0));
         let not_owned = ["Namespace", "ServiceAccount"].map(|kind| (kind.to_owned(), ObjectErrorCode::NotOwned));
@@ -165,11 +165,11 @@ async fn what_is_to_be_kept_is_recorded_until_the_environment_ends(desk: &Desk) 
     desk.world.change(&place.account_path("app"), keep).await;
     // The template has it no more.
     let heard = desk.apply(&place, &place.usual()[..2], &tracked).await;
-    assert_eq!((heard.errors(), heard.steps("ServiceAccount")), (Vec::new(), vec![Step::Kept]), "{heard:?}");
+    assert_eq!((heard.errors(), heard.steps("ServiceAccount")), (Vec::new(), vec![ObjectStep::Kept]), "{heard:?}");
     assert_eq!((heard.kinds().len(), desk.inventory(&place).await.map(|keys| keys.len())), (3, Some(3)));
     // Nor its namespace.
     let heard = desk.apply(&place, &[], &heard.done.objects).await;
-    assert_eq!((heard.errors(), heard.steps("Namespace")), (Vec::new(), vec![Step::Kept]), "{heard:?}");
+    assert_eq!((heard.errors(), heard.steps("Namespace")), (Vec::new(), vec![ObjectStep::Kept]), "{heard:?}");
     assert_eq!((heard.kinds(), heard.done.left.len()), (vec!["Namespace", "ServiceAccount"], 0), "{heard:?}");
     assert_eq!(desk.removed_but(&place, &heard.done.objects).await, ["app", place.namespace.as_str()]);
     assert!(stands(desk, &place).await && desk.has(&place.account_path("app")).await);
@@ -196,7 +196,10 @@ async fn namespace_that_a_template_gives_up_stays_with_what_lost_the_mark(desk: 
     desk.world.change(&place.account_path("app"), take_the_mark).await;
     let heard = desk.apply(&place, &[], &tracked).await;
     assert_eq!((heard.done.errors.as_slice(), heard.done.left.as_slice()), (&[][..], &[][..]), "{heard:?}");
-    assert_eq!((heard.steps("ServiceAccount"), heard.steps("Namespace")), (vec![Step::Kept], vec![Step::Kept]));
+    assert_eq!(
+        (heard.steps("ServiceAccount"), heard.steps("Namespace")),
+        (vec![ObjectStep::Kept], vec![ObjectStep::Kept])
+    );
     assert_eq!((heard.done.objects.as_slice(), desk.inventory(&place).await), (&[][..], None));
     assert!(stands(desk, &place).await && desk.has(&place.account_path("app")).await);
 }

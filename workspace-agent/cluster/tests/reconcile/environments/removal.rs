@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
-use tunnel_proto::environments::{ObjectErrorCode, Step};
+use tunnel_proto::environments::{ObjectErrorCode, ObjectStep};
 
 use super::desk::{Desk, Place};
 use crate::fake::Fake;
@@ -57,7 +57,7 @@ async fn namespace_that_something_holds_is_named_as_left_until_it_is_gone(desk: 
     assert!(left.since > 0);
     assert_eq!((heard.kinds(), desk.inventory(&place).await.map(|keys| keys.len())), (vec!["Namespace"], Some(1)));
     let steps = heard.steps("Namespace");
-    assert!(steps.starts_with(&[Step::Deleting, Step::Waiting, Step::Waiting]), "{steps:?}");
+    assert!(steps.starts_with(&[ObjectStep::Deleting, ObjectStep::Waiting, ObjectStep::Waiting]), "{steps:?}");
     if let Some(fake) = &desk.world.fake {
         fake.finish_namespace(&place.namespace);
     } else {
@@ -156,7 +156,7 @@ async fn accounts_stay_while_what_controllers_look_after_cannot_be_seen_to_go(de
     };
     desk.world.trouble.fail(usize::MAX, Fault::Refused(403), is_late);
     let heard = desk.remove(&place, &tracked).await;
-    assert_eq!(heard.steps("Kustomization"), [Step::Deleting, Step::Failed], "{heard:?}");
+    assert_eq!(heard.steps("Kustomization"), [ObjectStep::Deleting, ObjectStep::Failed], "{heard:?}");
     assert_eq!(heard.errors(), [("Kustomization".to_owned(), ObjectErrorCode::Forbidden)]);
     assert!(desk.has(&place.account_path("app")).await && desk.has(&place.binding_path("ci")).await);
     assert_eq!(heard.kinds(), ["Kustomization", "Namespace", "RoleBinding", "ServiceAccount"]);

@@ -3,7 +3,7 @@
 use agent_cluster::environments::CallEnd;
 use serde_json::Value;
 use tokio::sync::oneshot;
-use tunnel_proto::environments::{Call, Done, ObjectErrorCode, ObjectRef, Step};
+use tunnel_proto::environments::{Call, Done, ObjectErrorCode, ObjectRef, ObjectStep};
 
 use super::desk::{Calling, Desk, Place};
 use crate::trouble::Fault;
@@ -184,7 +184,7 @@ async fn slow_call_about_no_objects_is_heard_of(desk: &Desk) {
         let heard = desk.call(&call).await;
         assert_eq!(heard.done, Done::default(), "{heard:?}");
         assert!(heard.progress.len() > 1, "the gateway gives up one that says nothing: {heard:?}");
-        assert!(heard.progress.iter().all(|said| said.step == Step::Waiting && said.object.kind == "ConfigMap"));
+        assert!(heard.progress.iter().all(|said| said.step == ObjectStep::Waiting && said.object.kind == "ConfigMap"));
         desk.world.trouble.clear();
     }
 }

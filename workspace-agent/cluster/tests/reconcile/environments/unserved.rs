@@ -1,7 +1,7 @@
 //! Kinds and paths that the API server does not know any more, or that something in between does not.
 
 use serde_json::{Value, json};
-use tunnel_proto::environments::{ObjectErrorCode, Step};
+use tunnel_proto::environments::{ObjectErrorCode, ObjectStep};
 
 use super::desk::{Calling, Desk, Place};
 use crate::trouble::Fault;
@@ -45,7 +45,10 @@ async fn answer_that_does_not_name_the_object_is_not_taken_for_its_absence(desk:
                 "{methods:?} {heard:?}"
             );
             assert!(heard.done.objects.iter().any(|object| object.name == name), "{name} is forgotten: {heard:?}");
-            assert!(heard.progress.iter().all(|said| said.step != Step::Gone || said.object.name != name), "{heard:?}");
+            assert!(
+                heard.progress.iter().all(|said| said.step != ObjectStep::Gone || said.object.name != name),
+                "{heard:?}"
+            );
             assert!(desk.has(&path).await);
             desk.world.trouble.clear();
             desk.applied(&place, &place.usual(), &heard.done.objects).await;
@@ -80,7 +83,7 @@ async fn object_is_found_in_the_versions_that_are_served_now(desk: &Desk) {
     fake.install(GROUP, "v2", "GitRepository", "gitrepositories");
     let heard = Calling::begin(&agent, &place.apply(&objects[..3], &[])).await.heard().await;
     assert_eq!((heard.errors(), heard.done.objects.len()), (Vec::new(), 3), "{heard:?}");
-    assert_eq!(heard.steps("Bucket"), [Step::Deleting, Step::Gone]);
+    assert_eq!(heard.steps("Bucket"), [ObjectStep::Deleting, ObjectStep::Gone]);
     assert!(!desk.has(&bucket_path(&place, "v1beta2")).await);
     desk.removed(&place, &heard.done.objects).await;
 }
@@ -101,7 +104,7 @@ async fn object_of_a_version_that_is_gone_has_its_error_until_it_is_back(desk: &
     assert_eq!(heard.done.objects.len(), 5, "the others are made, and it is there in another version: {heard:?}");
     fake.install(GROUP, "v1", "Bucket", "buckets");
     let heard = Calling::begin(&agent, &place.apply(&objects, &tracked)).await.heard().await;
-    assert_eq!((heard.errors(), heard.steps("Bucket")), (Vec::new(), vec![Step::Unchanged]), "{heard:?}");
+    assert_eq!((heard.errors(), heard.steps("Bucket")), (Vec::new(), vec![ObjectStep::Unchanged]), "{heard:?}");
     desk.removed(&place, &heard.done.objects).await;
 }
 
@@ -117,7 +120,7 @@ async fn object_whose_kind_is_gone_is_gone(desk: &Desk) {
     let heard = Calling::begin(&agent, &place.remove(&tracked)).await.heard().await;
     assert_eq!(
         (heard.errors(), heard.done.objects.len(), heard.steps("Bucket")),
-        (Vec::new(), 0, vec![Step::Gone]),
+        (Vec::new(), 0, vec![ObjectStep::Gone]),
         "{heard:?}"
     );
 }
@@ -139,6 +142,6 @@ async fn object_whose_group_is_not_listed_yet_is_not_gone(desk: &Desk) {
     desk.world.trouble.clear();
     let heard = desk.remove(&place, &tracked).await;
     assert_eq!(heard.errors(), [], "{heard:?}");
-    assert_eq!(heard.steps("Bucket"), [Step::Deleting, Step::Gone]);
+    assert_eq!(heard.steps("Bucket"), [ObjectStep::Deleting, ObjectStep::Gone]);
     assert!(!desk.has(&bucket_path(&place, "v1")).await);
 }
