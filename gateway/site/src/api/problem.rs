@@ -249,6 +249,7 @@ pub(crate) struct Mistake {
 // It quotes names from the document, because its author has to find them.
 /// One thing that is wrong with a devfile, a template or its objects.
 #[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
+#[schema(as = Place)]
 pub(super) struct FaultLocation {
     /// By which rule, where rules have names.
     #[schema(required = false)]
