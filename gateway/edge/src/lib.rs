@@ -1,25 +1,18 @@
 //! HTTP in: everything between a user's connection and the channel to the app.
 //!
-//! The way of one request, and the module that owns each step:
-//!
 //! ```text
-//!  accept, TLS, HTTP/1.1 or HTTP/2          (the shells)
-//!    1. guard      is this head one request, and only one?          no  -> bad_request, header_too_large
-//!    2. host       which workspace and port, or the public site?    no  -> no_such_host
-//!       preflight   may a page of another port of the same workspace ask?   answered here, before any caller is known
-//!    3. authenticate and authorise the caller  (gateway_auth)        no  -> sign_in_required, port_not_allowed
-//!    4. expect     does the client wait for `100 Continue`?         unknown expectation -> bad_request
-//!    5. cookies, headers, forwarded, rewrite   the head as the app gets it: ours taken out, hop-by-hop taken out,
-//!                  clean forwarding fields put in, Host as the port's setting says
-//!    6. websocket  an upgrade, or an extended CONNECT turned into one
-//!       raw TCP, for programs with a token, leaves here: tcp
-//!       the channel, the app, its answer       (the shells)         no  -> port_closed, open_timeout, session_lost, ...
-//!    7. headers, cookies, rewrite              the head as the user gets it
-//!  respond         every failure above becomes one page or one problem document
+//!  connection      HTTP/1.1 or HTTP/2 of a user; http1_guard and http2_meter see its bytes first
+//!    service       answers each request: a response of an app, of the public host, or a row of the table of failures
+//!      route       the steps of a request to a workspace, in order
+//!      access      which caller may use which port, now and for as long as something is open
+//!    forward, upgrade, tcp     the last step, by protocol
+//!      upstream    connections to apps over channels
 //! ```
 //!
-//! Steps 1 and 2 come before any decision, step 3 before any protocol branch. What is removed is removed *before* the
-//! gateway adds its own fields, so that no field of a request can take one of ours away.
+//! The head of a request on its way to the app: ours taken out ([`cookies`]), hop-by-hop fields taken out ([`headers`]),
+//! clean forwarding fields put in ([`forwarded`]), `Host` as the port's setting says ([`rewrite`]). The head of the answer takes
+//! `headers`, `cookies` and `rewrite` back. What is removed is removed *before* the gateway adds its own fields, so that
+//! no field of a request can take one of ours away.
 //!
 //! The modules listed first are pure: functions on heads, without clock, sockets or tasks.
 
@@ -55,7 +48,7 @@ pub mod followers;
 pub mod forward;
 pub mod living;
 pub(crate) mod misdial;
-/// Every request's way through the edge.
+/// Answers each request; its steps are in `service/route.rs`.
 pub mod service;
 mod tcp;
 mod upgrade;

@@ -27,7 +27,7 @@ use gateway_edge::followers::Followers;
 use gateway_edge::forward::Forwarder;
 use gateway_edge::guard::ShapeLimits;
 use gateway_edge::living::Living;
-use gateway_edge::service::{Edge, Failures, Neighbours, Traces, Visitors};
+use gateway_edge::service::{Access, Edge, Failures, Hosts, Neighbours, Traces, Visitors};
 use gateway_edge::upstream::Upstreams;
 use gateway_http::host::{HostRules, HostTarget};
 use gateway_http::respond::Failure;
@@ -58,12 +58,6 @@ pub(super) struct Base {
     pub(super) audit: Audit,
     pub(super) shares: Arc<Shares>,
     pub(super) drain: Drain,
-}
-
-/// Names under which users reach the gateway.
-struct Hosts {
-    site: Site,
-    rules: HostRules,
 }
 
 /// Parts that workspace hosts and the public host share.
@@ -103,7 +97,7 @@ pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartE
         ci: ci.clone(),
     };
     let agents_port = listeners.agents.local_addr().map_err(StartError::Address)?.port();
-    let names = Hosts::new(&config)?;
+    let names = hosts(&config)?;
     let (public, shared) = public_host(&config, &base, &names, &sign_ins, services)?;
     let edge = edge(&config, &base, names, shared, public.clone(), agents_port);
     let budget = ReplicaBudget::new(config.tunnel.replica_budget);
@@ -167,14 +161,13 @@ impl Base {
     }
 }
 
-impl Hosts {
-    fn new(config: &Config) -> Result<Self, StartError> {
-        let public: http::Uri = config.public_url.to_string().parse().map_err(|_| BadPublicUrl)?;
-        let site = Site::new(&public)?;
-        debug_assert_eq!(config.public_url.scheme() == Scheme::Https, site.is_https());
-        let rules = HostRules::new(site.authority(), config.zone.clone()).map_err(|_| BadPublicUrl)?;
-        Ok(Self { site, rules })
-    }
+/// Reads the names under which users reach the gateway.
+fn hosts(config: &Config) -> Result<Hosts, StartError> {
+    let public: http::Uri = config.public_url.to_string().parse().map_err(|_| BadPublicUrl)?;
+    let site = Site::new(&public)?;
+    debug_assert_eq!(config.public_url.scheme() == Scheme::Https, site.is_https());
+    let rules = HostRules::new(site.authority(), config.zone.clone()).map_err(|_| BadPublicUrl)?;
+    Ok(Hosts { rules, site })
 }
 
 /// Builds the public host, and the parts that it shares with workspace hosts.
@@ -262,28 +255,28 @@ fn edge(
     public: Arc<PublicHost>,
     agents_port: u16,
 ) -> Arc<Edge> {
-    let Hosts { site, rules } = names;
     Arc::new(Edge {
-        rules,
-        forwarder: forwarder(config, &site, &base.upstreams),
-        site,
+        forwarder: forwarder(config, &names.site, &base.upstreams),
+        hosts: names,
         limits: ShapeLimits {
             uri_bytes_max: URI_BYTES_MAX,
             header_count_max: config.limits.headers,
             header_bytes_max: usize::try_from(config.limits.header_bytes).unwrap_or(usize::MAX),
         },
-        visitors: shared.visitors,
-        workspaces: shared.workspaces,
-        lives: Cache::bridging(base.store.availability().clone()),
-        public_ports: shared.public_ports,
-        living: Living::new(base.audit.clone()),
-        followers: shared.followers,
+        access: Access {
+            visitors: shared.visitors,
+            workspaces: shared.workspaces,
+            lives: Cache::bridging(base.store.availability().clone()),
+            public_ports: shared.public_ports,
+            living: Living::new(base.audit.clone()),
+            followers: shared.followers,
+            store: base.store.clone(),
+        },
         neighbours: Neighbours::new(config.auth.neighbour_ports),
         failures: shared.failures,
         audit: base.audit.clone(),
         public,
         registry: base.registry.clone(),
-        store: base.store.clone(),
         drain: base.drain.clone(),
         agents_port,
     })
@@ -306,7 +299,7 @@ fn admission(config: &Config, base: &Base, budget: &Arc<ReplicaBudget>, edge: &E
         owners: Owners::default(),
         tunnel: config.tunnel.clone(),
         requests_max: config.limits.requests_per_workspace,
-        workspace_url: edge.site.workspace(&format!("{{name}}.{}", edge.rules.zone()), "/").into(),
+        workspace_url: edge.hosts.site.workspace(&format!("{{name}}.{}", edge.hosts.rules.zone()), "/").into(),
         drain: base.drain.clone(),
     }
 }

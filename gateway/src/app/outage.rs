@@ -21,12 +21,12 @@ pub(super) struct Caches {
 
 impl Caches {
     fn forget(&self, change: &AccessChange) -> bool {
-        let [of_users, of_agents] = [self.edge.forget(change), self.identities.forget(change)];
+        let [of_users, of_agents] = [self.edge.access.forget(change), self.identities.forget(change)];
         of_users || of_agents
     }
 
     async fn refresh(&self, change: &AccessChange) {
-        self.edge.refresh(change).await;
+        self.edge.access.refresh(change).await;
         self.identities.refresh().await;
     }
 }

@@ -60,7 +60,7 @@ impl App {
         self.base.audit.record(AuditRecord::new(AuditEvent::GatewayStarted { version: env!("CARGO_PKG_VERSION") }));
         background.spawn(self.base.upstreams.clone().sweep(self.base.drain.clone()));
         let edge = self.edge.clone();
-        background.spawn(async move { edge.recheck().await });
+        background.spawn(async move { edge.access.recheck(&edge.drain).await });
         background.spawn(self.base.shares.clone().keep());
         let memory = outage::Caches { edge: self.edge.clone(), identities: self.identities.clone() };
         let (store, single) = (self.base.store.clone(), self.single.clone());
@@ -127,7 +127,7 @@ impl App {
                 First::ServerName(name) => name,
                 First::Bytes(head) => host_in(head)?,
             };
-            match edge.rules.parse(host) {
+            match edge.hosts.rules.parse(host) {
                 Ok(HostTarget::Workspace { name, .. }) => of.of(registry.current(&name)?.peer()),
                 Ok(HostTarget::Public) | Err(_) => None,
             }

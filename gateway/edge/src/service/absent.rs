@@ -15,16 +15,17 @@ impl Edge {
     /// Finds the reason. The caller may use the workspace; only its owner is offered to start it.
     pub(super) async fn absent(&self, address: &Address, is_owner: bool, now: Instant) -> EdgeAnswer {
         let name = &address.name;
-        let is_managed = match self.workspace(name, now).await {
+        let is_managed = match self.access.workspace(name, now).await {
             Ok(Some(workspace)) => workspace.executor.is_managed(),
             Ok(None) | Err(_) => false,
         };
         if !is_managed {
             return Failure::AgentAbsent.into();
         }
-        let load =
-            async || Ok::<_, gateway_store::StoreError>(self.store.managed(name).await?.map(|found| found.lifecycle));
-        match self.lives.get(name, now, load).await {
+        let load = async || {
+            Ok::<_, gateway_store::StoreError>(self.access.store.managed(name).await?.map(|found| found.lifecycle))
+        };
+        match self.access.lives.get(name, now, load).await {
             Ok(Some(life)) if !is_running(&life) => EdgeAnswer::Stopped(is_owner.then(|| self.start_address(address))),
             // It runs, so its agent is about to come; or its state is unknown.
             Ok(Some(_) | None) | Err(_) => Failure::AgentAbsent.into(),
@@ -33,7 +34,7 @@ impl Edge {
 
     /// Writes the address of the page that can start a workspace, and leads back to this host.
     fn start_address(&self, address: &Address) -> String {
-        self.site.public(&format!("{WORKSPACE_PAGES}{}?host={}", address.name, address.host))
+        self.hosts.site.public(&format!("{WORKSPACE_PAGES}{}?host={}", address.name, address.host))
     }
 }
 

@@ -18,6 +18,7 @@ use tokio::time::{Instant, timeout};
 
 use self::tours::{Stop, TOUR_PATH, Tour, Tours};
 use super::Edge;
+use super::ports::Viewer;
 use crate::address::Address;
 use gateway_auth::policy::{Exposure, sees};
 use gateway_auth::sign_in::path::{ReturnPath, is_reserved};
@@ -61,7 +62,7 @@ impl Edge {
     /// Answers a visit to a stop of a tour; `None` if there is no such tour, or it does not lead over this host.
     pub(super) fn pass_neighbour(&self, visit: PageVisit<'_>, host: &str, now: Instant) -> Option<Response<Bytes>> {
         let onward = self.neighbours.tours.onward(visit.uri.query()?, host, now)?;
-        Some(self.visitors.sign_in.pass(visit, host, &self.at(&onward), now))
+        Some(self.access.visitors.sign_in.pass(visit, host, &self.at(&onward), now))
     }
 
     /// Leads a browser that has just signed in at a port over other listening ports that its user may open. Any other
@@ -84,18 +85,19 @@ impl Edge {
     async fn begin_tour(&self, entered: &Entered, address: &Address, path: ReturnPath, now: Instant) -> Option<Stop> {
         // To a browser the hosts of a zone of one label, as `localhost`, are sites of their own, and it sends no cookie from one to
         // another: the label is a public suffix.
-        let is_of_use = self.neighbours.ports_max > 0 && self.rules.zone().as_str().contains('.');
+        let is_of_use = self.neighbours.ports_max > 0 && self.hosts.rules.zone().as_str().contains('.');
         if !is_of_use || is_reserved(path.as_str().split('?').next().unwrap_or_default()) {
             return None;
         }
-        let user = self.visitors.sign_in.user_of(entered, now)?;
+        let user = self.access.visitors.sign_in.user_of(entered, now)?;
         let (own, ports) = self.listening_for(&user, address, now).await?;
         let tours = &self.neighbours.tours;
         // Once for all ports: each looks at every session, and an agent may name hundreds of ports.
-        let (known, visited) = (self.visitors.sign_in.hosts_of(entered, now), tours.hosts_of(&entered.public, now));
+        let (known, visited) =
+            (self.access.visitors.sign_in.hosts_of(entered, now), tours.hosts_of(&entered.public, now));
         let hosts = nearest(own, ports.into_iter())
             .into_iter()
-            .map(|port| Box::from(self.rules.format(&address.name, Some(port))))
+            .map(|port| Box::from(self.hosts.rules.format(&address.name, Some(port))))
             .filter(|host| !known.contains(host) && !visited.contains(host))
             .take(self.neighbours.ports_max)
             .collect();
@@ -106,21 +108,23 @@ impl Edge {
     /// Returns the port at an address, and the listening ports that the user may open. Without a share of the workspace
     /// by name or group, the user gets none, and its agent is not asked.
     async fn listening_for(&self, user: &UserName, address: &Address, now: Instant) -> Option<(Port, Vec<Port>)> {
-        let standing = self.visitors.standing(user, now).await.ok()?;
+        let standing = self.access.visitors.standing(user, now).await.ok()?;
         let principal = Principal { user: user.clone(), groups: Arc::default(), via: Via::Browser };
-        let principal = principal.with(&standing, self.visitors.groups_age_max, wall_clock())?;
-        let record = self.workspace(&address.name, now).await.ok()??;
+        let principal = principal.with(&standing, self.access.visitors.groups_age_max, wall_clock())?;
+        let record = self.access.workspace(&address.name, now).await.ok()??;
         let exposure = Exposure { owner: &record.owner, ports: None, shares: &record.shares };
         let seen = sees(&principal, &exposure, wall_clock())?;
         let session = self.registry.current(&address.name)?;
         let own = address.port.or_else(|| session.default_port())?;
-        let list = self.ports_of(address, &session, (seen, Some(&principal), &record.shares)).await;
+        let list = self
+            .ports_of(address, &session, &Viewer { seen, principal: Some(&principal), shares: &record.shares })
+            .await;
         let listening = list.links.into_iter().filter(|link| link.listens == Some(true));
         Some((own, listening.map(|link| link.port).collect()))
     }
 
     fn at(&self, stop: &Stop) -> String {
-        self.site.workspace(&stop.host, &stop.path)
+        self.hosts.site.workspace(&stop.host, &stop.path)
     }
 }
 

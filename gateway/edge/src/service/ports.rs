@@ -3,41 +3,49 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use http::request::Parts;
 use http::{Method, Response};
 
 use super::anonymous::count;
+use super::authorise::Visit;
 use super::failures::{Form, RequestFacts};
-use super::{Edge, EdgeAnswer, Origin, attached};
+use super::route::with_link;
+use super::{Edge, EdgeAnswer};
 use crate::address::Address;
 use crate::body::ResponseBody;
 use gateway_agents::registry::LiveSession;
 use gateway_auth::policy::{Exposure, Visibility, may_see, shared_with};
-use gateway_auth::request::{Offered, OfferedAt};
+use gateway_auth::request::OfferedAt;
 use gateway_http::respond::ports::{self, PortLink, PortList};
 use gateway_http::respond::{self, Failure, Wants};
 use gateway_store::wall_clock;
 use gateway_types::principal::Principal;
 use gateway_types::{Port, Share};
 
+/// A caller who may know of a workspace.
+pub(super) struct Viewer<'a> {
+    /// Reason that the workspace is visible.
+    pub(super) seen: Visibility,
+    pub(super) principal: Option<&'a Principal>,
+    /// Shares of the workspace.
+    pub(super) shares: &'a [Share],
+}
+
 impl Edge {
     /// Shows the ports to visitors who may know of the workspace; for all others there is no such workspace.
     pub(super) async fn without_port(
         &self,
-        parts: &Parts,
-        offered: &Offered,
-        origin: &Origin,
-        (address, session): (&Address, Option<Arc<LiveSession>>),
+        visit: &Visit<'_>,
+        session: Option<Arc<LiveSession>>,
         known: &mut RequestFacts,
     ) -> Result<Response<ResponseBody>, EdgeAnswer> {
-        let now = known.began;
-        let turn = self.visitors.may_try(offered, origin, now).await?;
-        let shape = self.shape(parts, address, offered);
-        let principal = self.visitors.principal(offered, OfferedAt::Workspace(&address.host), now).await?;
+        let Visit { parts, offered, origin, address, now } = *visit;
+        let turn = self.access.visitors.may_try(offered, origin, now).await?;
+        let shape = self.hosts.shape(parts, address, offered);
+        let principal = self.access.visitors.principal(offered, OfferedAt::Workspace(&address.host), now).await?;
         known.user = principal.as_ref().map(|principal| principal.user.clone());
         // As for a port: without a principal the store is not asked.
         let record = match &principal {
-            Some(_) => self.workspace(&address.name, now).await?,
+            Some(_) => self.access.workspace(&address.name, now).await?,
             None => None,
         };
         drop(turn);
@@ -51,17 +59,17 @@ impl Edge {
             }
             Err(decision) => {
                 count(&decision, offered, shape, origin, now)?;
-                return Err(self.refusal(decision, (parts, &address.host), origin, now));
+                return Err(self.refusal(decision, visit));
             }
         };
         let is_draining = self.drain.is_draining();
-        let session = attached(session).await;
+        let session = with_link(session).await;
         let Some(session) = session else {
             let why = self.absent(address, seen == Visibility::Owner, now);
             return Err(if is_draining { Failure::Draining.into() } else { why.await });
         };
         let shares = record.as_ref().map_or(&[][..], |record| &record.shares);
-        let list = self.ports_of(address, &session, (seen, principal.as_ref(), shares)).await;
+        let list = self.ports_of(address, &session, &Viewer { seen, principal: principal.as_ref(), shares }).await;
         let is_head = parts.method == Method::HEAD;
         if respond::wants(&parts.headers, &parts.method) == Wants::Html && (is_head || parts.method == Method::GET) {
             return Ok(ports::page(&list, is_head).map(ResponseBody::from));
@@ -77,8 +85,9 @@ impl Edge {
         &self,
         address: &'a Address,
         session: &LiveSession,
-        (seen, principal, shares): (Visibility, Option<&Principal>, &[Share]),
+        viewer: &Viewer<'_>,
     ) -> PortList<'a> {
+        let Viewer { seen, principal, shares } = *viewer;
         let listening = session.listening().await;
         let listens = |port: Port| listening.as_ref().map(|ports| ports.contains(&port));
         let mut found: BTreeMap<Port, Option<bool>> = BTreeMap::new();
@@ -94,11 +103,11 @@ impl Edge {
             }
             (Visibility::Shared, None) => {}
         }
-        let url = |port| self.site.workspace(&self.rules.format(&address.name, Some(port)), "/");
+        let url = |port| self.hosts.site.workspace(&self.hosts.rules.format(&address.name, Some(port)), "/");
         let links = found.into_iter().map(|(port, listens)| PortLink { port, url: url(port), listens }).collect();
         let is_any_exposed = seen == Visibility::Owner && session.ports().is_empty();
         let pattern = is_any_exposed
-            .then(|| self.site.workspace(&format!("PORT-{}", self.rules.format(&address.name, None)), "/"));
+            .then(|| self.hosts.site.workspace(&format!("PORT-{}", self.hosts.rules.format(&address.name, None)), "/"));
         PortList { workspace: &address.name, links, pattern }
     }
 }

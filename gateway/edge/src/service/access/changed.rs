@@ -2,11 +2,11 @@
 
 use tokio::time::Instant;
 
-use super::Edge;
+use super::Access;
 use gateway_auth::request::{Offered, OfferedAt};
 use gateway_store::AccessChange;
 
-impl Edge {
+impl Access {
     /// Forgets the changed values, whatever changed them. Returns whether any of them was known.
     pub fn forget(&self, change: &AccessChange) -> bool {
         let now = Instant::now();

@@ -6,10 +6,10 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::{Instant, MissedTickBehavior};
 use tracing::{info, warn};
+use tunnel_link::drain::Drain;
 use tunnel_link::raw::CUT_TIMEOUT;
 
-use super::Edge;
-use super::failures::RequestFacts;
+use super::{Access, Judged};
 use crate::followers::Followed;
 use crate::living::AccessWatch;
 use gateway_auth::policy::{Decision, Purpose, RequestShape, RequestSource};
@@ -36,12 +36,12 @@ const TURN: usize = 64;
 /// A request that was let through once does not change its shape; only user and target are checked again.
 const SHAPE: RequestShape = RequestShape { purpose: Purpose::Read, source: RequestSource::SameOrigin };
 
-impl Edge {
-    /// Runs until the edge's drain begins.
-    pub async fn recheck(&self) {
+impl Access {
+    /// Runs until a drain begins.
+    pub async fn recheck(&self, drain: &Drain) {
         let mut ticks = tokio::time::interval(RECHECK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let draining = self.drain.draining();
+        let draining = drain.draining();
         loop {
             tokio::select! {
                 () = draining.cancelled() => return,
@@ -95,14 +95,14 @@ impl Edge {
         if watch.is_ended() {
             return false;
         }
-        let at = (watch.address(), watch.port());
-        let failure = match self.decide(watch.offered(), at, SHAPE, &mut RequestFacts::new(Instant::now())).await {
-            Ok(Decision::Allow(grant)) if watch.is_upheld_by(&grant) => return false,
-            // A store that does not answer ends new requests, not bytes that are under way.
-            Err(_unavailable) => return false,
-            Ok(Decision::Allow(_) | Decision::SignIn | Decision::Unauthorized) => Failure::SignInRequired,
-            Ok(Decision::NotFound) => Failure::NoSuchHost,
-            Ok(Decision::PortNotAllowed) => Failure::PortNotAllowed,
+        let judged = self.decide(watch.offered(), watch.address(), watch.port(), SHAPE, Instant::now()).await;
+        // A store that does not answer ends new requests, not bytes that are under way.
+        let Ok(Judged { decision, .. }) = judged else { return false };
+        let failure = match decision {
+            Decision::Allow(grant) if watch.is_upheld_by(&grant) => return false,
+            Decision::Allow(_) | Decision::SignIn | Decision::Unauthorized => Failure::SignInRequired,
+            Decision::NotFound => Failure::NoSuchHost,
+            Decision::PortNotAllowed => Failure::PortNotAllowed,
         };
         let address = watch.address();
         info!(workspace = %address.name, port = %watch.port(), code = failure.code(), "a user may not use this port any more: what they have open there is closed");

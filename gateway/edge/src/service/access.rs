@@ -1,0 +1,84 @@
+//! Decides which caller may use which port, at a request and for as long as what it opened stays open.
+
+mod changed;
+mod recheck;
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::visitors::Visitors;
+use crate::address::Address;
+use crate::followers::Followers;
+use crate::living::Living;
+use gateway_auth::cache::{Cache, Unavailable};
+use gateway_auth::policy::{Decision, Exposure, RequestShape, Target, decide};
+use gateway_auth::public_ports::PublicPorts;
+use gateway_auth::request::{Offered, OfferedAt};
+use gateway_http::respond::Failure;
+use gateway_store::{Store, Workspace, wall_clock};
+use gateway_types::{Lifecycle, Port, UserName, WorkspaceName};
+
+/// Callers, the records that decide on them, and what they have open.
+#[derive(Debug)]
+pub struct Access {
+    /// Finds the user of a request.
+    pub visitors: Arc<Visitors>,
+    /// Owners and shares of workspaces, as the store had them.
+    pub workspaces: Arc<Cache<WorkspaceName, Workspace>>,
+    /// Desired and actual state of workspaces without a session; only loaded once a request has failed.
+    pub lives: Cache<WorkspaceName, Lifecycle>,
+    /// Ports that are open without a sign-in.
+    pub public_ports: Arc<PublicPorts>,
+    /// Requests and streams under way, and the rights that they have.
+    pub living: Living,
+    /// Event streams that are open.
+    pub followers: Arc<Followers>,
+    /// The database, for what no cache has.
+    pub store: Store,
+}
+
+/// A decision, and the user about whom it was made.
+pub(super) struct Judged {
+    pub(super) decision: Decision,
+    pub(super) user: Option<UserName>,
+}
+
+impl Access {
+    /// Finds the principal and the workspace, and asks the policy.
+    ///
+    /// # Errors
+    /// [`Failure::Overloaded`] when the store does not answer and nothing is remembered.
+    pub(super) async fn decide(
+        &self,
+        offered: &Offered,
+        address: &Address,
+        port: Port,
+        shape: RequestShape,
+        now: Instant,
+    ) -> Result<Judged, Failure> {
+        let name = &address.name;
+        let principal = self.visitors.principal(offered, OfferedAt::Workspace(&address.host), now).await?;
+        // Without a principal the store is not asked: neither the answer nor its time must tell whether there is a
+        // workspace.
+        let record = match &principal {
+            Some(_) => self.workspace(name, now).await?,
+            None if self.public_ports.contains(name, port) => self.workspace(name, now).await?,
+            None => None,
+        };
+        let exposure =
+            record.as_ref().map(|record| Exposure { owner: &record.owner, ports: None, shares: &record.shares });
+        let target = Target { workspace: name, port, record: exposure };
+        let decision = decide(principal.as_ref(), &target, shape, wall_clock());
+        Ok(Judged { decision, user: principal.map(|principal| principal.user) })
+    }
+
+    /// Reads the record of a workspace; `None` if there is no such workspace.
+    ///
+    /// # Errors
+    /// [`Failure::Overloaded`] when the store does not answer and nothing is remembered.
+    pub(super) async fn workspace(&self, name: &WorkspaceName, now: Instant) -> Result<Option<Workspace>, Failure> {
+        let found = self.workspaces.get(name, now, || self.store.workspace(name)).await;
+        found.map_err(|Unavailable| Failure::Overloaded { limit: "store" })
+    }
+}
