@@ -12,17 +12,19 @@ use gateway_store::wall_clock;
 use serde_json::{Deserializer, Value};
 
 use super::device;
-use super::support::{As, Folder, SAME_ORIGIN, World};
+use tempfile::TempDir;
+
+use super::support::{As, SAME_ORIGIN, World};
 
 /// Somebody at a machine of their own.
 pub(super) struct Desk {
-    folder: Folder,
+    folder: TempDir,
     env: BTreeMap<String, String>,
 }
 
 impl Desk {
     pub(super) fn new() -> Self {
-        let folder = Folder::new();
+        let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("config/credentials.json").display().to_string();
         Self { folder, env: BTreeMap::from([("GATEWAY_CREDENTIALS_FILE".to_owned(), file)]) }
     }

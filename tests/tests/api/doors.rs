@@ -7,7 +7,7 @@ use gateway_config::TlsFiles;
 use workspace_agent::{DialEnded, Gateway, Transport};
 
 use super::cli::Desk;
-use super::support::{Folder, World};
+use super::support::World;
 
 /// Returns with which words an agent gave up.
 async fn refused(url: &str, transport: Transport) -> String {
@@ -48,7 +48,7 @@ async fn user_at_the_agents_listener_is_told_the_public_url() {
 
 #[tokio::test]
 async fn plain_text_at_a_listener_with_tls_is_told_to_say_https() {
-    let folder = Folder::new();
+    let folder = tempfile::tempdir().unwrap();
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let files = TlsFiles {
         cert: folder.path().join("cert.pem"),
@@ -89,7 +89,7 @@ async fn https_to_a_plain_port_is_told_to_say_http() {
 #[tokio::test]
 async fn forward_to_a_workspace_that_is_not_there_fails_at_once() {
     let world = World::start().await;
-    let folder = Folder::new();
+    let folder = tempfile::tempdir().unwrap();
     let token = folder.path().join("token");
     std::fs::write(&token, &world.gateway.user_token).unwrap();
     let words = format!("forward nope 0:5000 --gateway http://{} --token-file {}", world.public(), token.display());

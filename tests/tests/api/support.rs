@@ -1,41 +1,16 @@
 //! What the suite shares: a gateway with an audit log, users with tokens, a browser's cookie, JSON in and out.
 
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use e2e::raw::{Message, Raw};
 use e2e::{TestGateway, until};
 use gateway_config::Config;
 use gateway_store::wall_clock;
 use serde_json::Value;
+use tempfile::TempDir;
 
 /// A gateway that writes an audit log.
 pub(crate) struct World {
     pub(crate) gateway: TestGateway,
-    folder: Folder,
-}
-
-/// A folder of its own, gone at the end.
-pub(crate) struct Folder(PathBuf);
-
-impl Folder {
-    pub(crate) fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("gateway-api-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).unwrap();
-    }
+    folder: TempDir,
 }
 
 /// With what a request proves who sends it.
@@ -56,7 +31,7 @@ impl World {
     }
 
     pub(crate) async fn configured(change: impl FnOnce(&mut Config)) -> Self {
-        let folder = Folder::new();
+        let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
         let gateway = TestGateway::start_with(|config| {
             config.audit.path = Some(path);
@@ -129,7 +104,7 @@ impl World {
         if answer.body.is_empty() { Value::Null } else { serde_json::from_slice(&answer.body).expect("JSON") }
     }
 
-    pub(crate) fn audit_path(&self) -> PathBuf {
+    pub(crate) fn audit_path(&self) -> std::path::PathBuf {
         self.folder.path().join("audit.log")
     }
 

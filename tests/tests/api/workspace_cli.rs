@@ -13,7 +13,9 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 use tunnel_proto::reconcile::Blocker;
 
-use super::support::{As, Folder, World};
+use tempfile::TempDir;
+
+use super::support::{As, World};
 use super::workspace_events::Listener;
 use super::workspaces::{make, world};
 
@@ -22,13 +24,13 @@ const LISTENERS_MAX: usize = 16;
 
 /// Somebody with a token at a machine of their own.
 struct Desk {
-    folder: Folder,
+    folder: TempDir,
     flags: String,
 }
 
 impl Desk {
     fn new(world: &World) -> Self {
-        let folder = Folder::new();
+        let folder = tempfile::tempdir().unwrap();
         let As::Token(token) = world.dev() else { unreachable!() };
         let file = folder.path().join("token");
         std::fs::write(&file, token).unwrap();
