@@ -38,7 +38,7 @@ pub struct Access {
     pub store: Store,
 }
 
-/// A decision, and the user about whom it was made.
+/// A decision, and the user of the request, if it proved one.
 pub(super) struct Judged {
     pub(super) decision: Decision,
     pub(super) user: Option<UserName>,
