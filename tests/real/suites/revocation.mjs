@@ -80,13 +80,22 @@ async function withShares(name) {
         return api("PUT", "/workspaces/by-api/shares", { shares: shares() });
       }))));
     } else {
-      const share = (...more) => Promise.all(PORTS.map((port) => command("workspace", "share", "by-cli", String(port), "--with", `user:${user}`, ...more)));
-      await share();
-      people.push(person("share", "by-cli", token, (begin) => (begin(), share("--revoke")), true));
+      const share = (ports, ...more) => Promise.all(ports.map((port) => command("workspace", "share", "by-cli", String(port), "--with", `user:${user}`, ...more)));
+      await share(PORTS.slice(1));
+      await share(PORTS.slice(0, 1));
+      await until(`the shares of ${user} are in effect`, LIMIT_MS / 1000, () => mayUse("by-cli", token));
+      people.push(person("share", "by-cli", token, (begin) => (begin(), share(PORTS, "--revoke")), true));
     }
   });
   await api("PUT", "/workspaces/by-api/shares", { shares: shares() });
   return people;
+}
+
+// Whether a user gets through to the app, which is the port that is shared last: the gateway reads each second what a command has
+// changed, so the streams of the next second might still be refused.
+async function mayUse(workspace, { token }) {
+  const answer = await ask(`http://${opener.hostOf(app, workspace)}/0`, { headers: { "gateway-authorization": `Bearer ${token}` } });
+  return answer.headers["gateway-error"] !== "no_such_host";
 }
 
 // Tokens of the owner, again in both ways; and users who are disabled, which only the command line does.
