@@ -1,366 +1,106 @@
-//! Gives an authenticated agent a session: a new one, or the one that it had.
+//! Admits authenticated agents: the one place that decides which Hello gets a session.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body::Body;
-use tracing::{info, warn};
-use tunnel_link::drain::Drain;
-use tunnel_link::grpc::{Code, FrameReader, RpcRefused, Via};
-use tunnel_link::session::Session;
-use tunnel_proto::handshake::{self, Agreement, HelloRefusal};
-use tunnel_proto::hello::{self, Hello, Join, Resume, Welcome};
-use tunnel_proto::limit::{PAYLOAD_BYTES_MAX, REPLAY_BYTES_MAX};
-use tunnel_proto::mux::{ReplicaBudget, Settings, Side, replay_budget};
-use tunnel_proto::reason::Reason;
-use tunnel_proto::version::{FEATURE_LANES, FEATURE_RESUME};
+use tokio::time::Instant;
+use tunnel_link::grpc::{Code, RpcRefused, Via};
+use tunnel_proto::hello::Hello;
+use tunnel_proto::limit::RESUME_ANSWER_TIMEOUT;
 
-use super::lanes::{Lane, LaneMemory, Lanes};
-use super::registry::{AgentPorts, Full, NewSession, Registry, SessionLease, Subject};
-use super::resume::{self, LinkRole, ResumeVerdict};
-use gateway_auth::keys::ResumeKeys;
-use gateway_config::Tunnel;
-use gateway_store::WorkspaceId;
-use gateway_types::UserName;
+use super::identity::{AgentIdentities, AgentIdentity, Entitlement};
+use super::pacer::{Busy, Pacer};
 
 pub mod claim;
+mod factory;
 mod owners;
 
+pub use self::factory::{Admitted, Candidate, SessionFactory};
 pub use self::owners::Owners;
 
-use self::claim::Claim;
-
-/// Time that a refused agent is told to wait before it dials again.
+/// Time that a refused agent waits before it dials again.
 pub const RETRY_AFTER: Duration = Duration::from_secs(2);
 
-/// Gives sessions to agents.
+/// Longest wait of an agent for its turn; below its own wait for a Welcome, with a session to save or without.
+const TURN_PATIENCE: Duration = Duration::from_secs(5);
+
+const _: () = assert!(TURN_PATIENCE.as_millis() < RESUME_ANSWER_TIMEOUT.as_millis());
+
+/// Admits agents.
 #[derive(Debug)]
 pub struct Admission {
-    /// Live sessions.
-    pub registry: Arc<Registry>,
-    /// Memory of all sessions.
-    pub budget: Arc<ReplicaBudget>,
-    /// Share of it for each owner of workspaces.
-    pub owners: Owners,
-    /// Limits and settings of sessions.
-    pub tunnel: Tunnel,
-    /// Most requests in flight of one session.
-    pub requests_max: usize,
-    /// Address of a workspace for users, with `{name}` for its name.
-    pub workspace_url: Arc<str>,
-    /// Drain to which the sessions' tasks belong.
-    pub drain: Drain,
+    identities: Arc<AgentIdentities>,
+    pacer: Pacer,
+    factory: SessionFactory,
 }
 
-/// An authenticated agent that has sent its Hello.
+/// A request for a session, as it came over a link.
 #[derive(Debug)]
-pub struct Candidate {
-    /// Workspace or cluster that its credential stands for.
-    pub subject: Subject,
-    /// The workspace and its owner; not needed to resume a session.
-    pub owned: Option<(WorkspaceId, UserName)>,
-    /// Its credential, and the time for which that counts.
-    pub lease: SessionLease,
+pub struct SessionRequest {
+    /// First frame of the agent.
+    pub hello: Hello,
     /// Address that it dialed from.
     pub peer: SocketAddr,
     /// Transport of its link.
     pub via: Via,
-    /// Its Hello.
-    pub hello: Hello,
-}
-
-/// An admitted agent.
-#[derive(Debug)]
-pub struct Admitted {
-    /// Answer to its Hello.
-    pub welcome: Welcome,
-    /// Its session, and its place there: given back when no task serves it.
-    pub claim: Claim,
-}
-
-/// A session that is resumed.
-struct Resumed {
-    claim: Claim,
-    received: u64,
-    secret: Bytes,
 }
 
 impl Admission {
-    /// Decides about an agent, and makes or finds its session.
-    ///
-    /// # Errors
-    /// [`Refused`] with the words for the agent's log.
-    pub fn admit(&self, candidate: Candidate) -> Result<Admitted, RpcRefused> {
-        let hello = &candidate.hello;
-        let agreement = handshake::agree(hello, candidate.subject.role())
-            .map_err(|refusal| refused(Code::FailedPrecondition, &words(&refusal, &candidate.subject), None))?;
-        let resumes = self.resumes(&agreement);
-        if let Some(resume) = hello.resume.as_ref().filter(|_| resumes)
-            && let Some(Resumed { claim, received, secret }) = self.resume(&candidate, resume)?
-        {
-            let welcome = self.welcome(&claim, agreement, secret, Some(received));
-            return Ok(Admitted { welcome, claim });
-        }
-        self.takes_new()?;
-        if let Some(join) = &hello.join {
-            return self.join(&candidate, join, agreement, resumes);
-        }
-        let keys = ResumeKeys::default();
-        let secret = first_secret(&keys, resumes)?;
-        let owner = candidate.owned.as_ref().map(|(_, owner)| owner);
-        let (lanes, join_secret, memory) = self.lanes(hello, &agreement, self.budget_of(owner))?;
-        let tunnel = Session::new(self.settings(hello, resumes, memory));
-        let link = tunnel.link();
-        let Candidate { subject, owned, mut lease, peer, via, hello } = candidate;
-        if !resumes {
-            // Without a resume, coming back would cost it the session.
-            lease.renew_at = None;
-        }
-        let claimed = self.registry.claim(NewSession {
-            subject,
-            workspace: owned.map(|(workspace, _)| workspace),
-            lease,
-            tunnel,
-            keys,
-            lanes,
-            had: hello.resume.as_ref().map(|resume| resume.session),
-            instance: hello.instance,
-            peer,
-            ports: AgentPorts::of(&hello, &agreement),
-            agent_version: hello.agent_version,
-            requests_max: self.requests_max,
-        });
-        let (session, displaced) = claimed
-            .map_err(|Full| refused(Code::ResourceExhausted, "limits.sessions is reached", Some(RETRY_AFTER)))?;
-        let claim = Claim::new(self.registry.clone(), session.clone(), LinkRole::First, link);
-        if let Some(displaced) = displaced {
-            info!(agent = %displaced.subject, session = %displaced.id, by = %session.id, "session displaced");
-            displaced.tunnel.close(Reason::Displaced, "a newer session of this agent took over");
-        }
-        info!(
-            agent = %session.subject, session = %session.id, generation = %session.generation, %peer,
-            credential = %session.credential(), agent_version = %session.agent_version, %via, "session up"
-        );
-        let mut welcome = self.welcome(&claim, agreement, secret, None);
-        if !join_secret.is_empty() {
-            welcome.lanes = hello.lanes.min(self.tunnel.lanes_max);
-            welcome.join_secret = join_secret;
-        }
-        Ok(Admitted { welcome, claim })
-    }
-
-    /// Makes room for the lanes that an agent wants: their number, the secret to join with, and the bounds to share.
-    fn lanes(
-        &self,
-        hello: &Hello,
-        agreement: &Agreement,
-        outer: Arc<ReplicaBudget>,
-    ) -> Result<(Lanes, Bytes, LaneMemory), RpcRefused> {
-        let wanted = hello.lanes.min(self.tunnel.lanes_max);
-        if wanted < 2 || !agreement.has(FEATURE_LANES) {
-            return Ok((Lanes::default(), Bytes::new(), LaneMemory { budget: outer, replay: None }));
-        }
-        let budget = ReplicaBudget::within(self.tunnel.session_budget, Some(outer));
-        let more = usize::try_from(wanted - 1).unwrap_or_default();
-        let memory = LaneMemory { budget, replay: Some(replay_budget(self.replay_max())) };
-        let (lanes, secret) = Lanes::new(more, memory.clone()).map_err(|_| no_randomness())?;
-        Ok((lanes, secret, memory))
-    }
-
-    /// Returns the budget that contains a new session's own.
-    fn budget_of(&self, owner: Option<&UserName>) -> Arc<ReplicaBudget> {
-        let of_owner = |owner| self.owners.budget(owner, self.tunnel.owner_budget, &self.budget);
-        owner.map_or_else(|| self.budget.clone(), of_owner)
-    }
-
-    /// Adds a lane to a session.
-    fn join(
-        &self,
-        candidate: &Candidate,
-        join: &Join,
-        agreement: Agreement,
-        resumes: bool,
-    ) -> Result<Admitted, RpcRefused> {
-        let current = self.registry.of(&candidate.subject);
-        let foreign = || refused(Code::PermissionDenied, "there is no session that this lane could join", None);
-        let (session, memory) =
-            resume::judge_join(current.as_ref(), candidate.hello.instance, join).ok_or_else(foreign)?;
-        let tunnel = Session::new(self.settings(&candidate.hello, resumes, memory));
-        let link = tunnel.link();
-        let keys = ResumeKeys::default();
-        let secret = first_secret(&keys, resumes)?;
-        let lane = Arc::new(Lane { id: self.registry.lane_id(), tunnel, keys });
-        if !session.lanes.add(lane.clone()) {
-            return Err(foreign());
-        }
-        info!(agent = %session.subject, session = %session.id, peer = %candidate.peer, "lane added");
-        session.renew(candidate.lease.clone());
-        let claim = Claim::new(self.registry.clone(), session, LinkRole::Lane(lane), link);
-        let welcome = self.welcome(&claim, agreement, secret, None);
-        Ok(Admitted { welcome, claim })
-    }
-
-    /// Agrees to a new session or lane, unless this gateway drains: then the agent does better to dial elsewhere, or
-    /// here a little later.
-    ///
-    /// # Errors
-    /// [`Refused`] during a drain.
-    pub fn takes_new(&self) -> Result<(), RpcRefused> {
-        if self.drain.is_draining() { Err(shutting_down()) } else { Ok(()) }
-    }
-
-    /// Returns whether the session or lane that an agent wants to resume is here.
+    /// Makes it for `sessions_per_second` new sessions each second.
     #[must_use]
-    pub fn knows(&self, subject: &Subject, resume: &Resume) -> bool {
-        let current = self.registry.of(subject);
-        current.is_some_and(|current| resume::place(&current, resume.session).is_some())
+    pub fn new(identities: Arc<AgentIdentities>, factory: SessionFactory, sessions_per_second: u32) -> Self {
+        Self { identities, pacer: Pacer::new(sessions_per_second, TURN_PATIENCE), factory }
     }
 
-    /// Feeds an agent's session with the frames of `reader`, on a task of its own.
-    pub fn serve<B>(&self, admitted: Admitted, reader: FrameReader<B>)
-    where
-        B: Body<Data = Bytes> + Unpin + Send + 'static,
-        B::Error: std::error::Error + Send + Sync + 'static,
-    {
-        self.serve_then(admitted, reader, |_| {});
+    /// Makes or finds the session of an authenticated agent, in this order: a drain takes no new sessions, new ones
+    /// wait for their turn, the workspace has to be one that may run, a credential for one process is used up, and
+    /// then the session is provided.
+    ///
+    /// # Errors
+    /// [`RpcRefused`] with the text for the agent's log.
+    ///
+    /// # Cancel safety
+    /// Safe: a session comes up in the last step, which does not wait. A turn, and the use of a credential by this
+    /// process, stay taken.
+    pub async fn admit(&self, identity: AgentIdentity, request: SessionRequest) -> Result<Admitted, RpcRefused> {
+        let SessionRequest { hello, peer, via } = request;
+        // A resuming agent has users that wait, and costs less. After a restart no agent resumes, whatever it asks for.
+        let is_new = !hello.resume.as_ref().is_some_and(|resume| self.factory.knows(&identity.subject, resume));
+        if is_new {
+            self.factory.takes_new()?;
+            self.turn().await?;
+        }
+        // Also for resuming agents: a session closed a moment ago may still be there.
+        let Entitlement { subject, lease, owned } = self.identities.entitle(identity, hello.instance, is_new).await?;
+        self.factory.provide(Candidate { subject, owned, lease, peer, via, hello })
     }
 
-    /// Like [`Admission::serve`], and tells `over` the reason once the session or lane is over; not when another link
-    /// took it over.
-    pub fn serve_then<B>(&self, admitted: Admitted, reader: FrameReader<B>, over: impl FnOnce(Reason) + Send + 'static)
-    where
-        B: Body<Data = Bytes> + Unpin + Send + 'static,
-        B::Error: std::error::Error + Send + Sync + 'static,
-    {
-        let served = admitted.claim.serve(reader);
-        self.drain.spawn(async move {
-            if let Some(reason) = served.await {
-                over(reason);
+    /// Returns the maker of sessions.
+    #[must_use]
+    pub fn factory(&self) -> &SessionFactory {
+        &self.factory
+    }
+
+    /// Waits for a turn, so that a crowd does not take the processor from connected agents.
+    async fn turn(&self) -> Result<(), RpcRefused> {
+        match self.pacer.turn(Instant::now().into_std()) {
+            Ok(Duration::ZERO) => Ok(()),
+            Ok(wait) => {
+                tokio::time::sleep(wait).await;
+                Ok(())
             }
-        });
-    }
-
-    /// Returns whether a session may outlive its link.
-    fn resumes(&self, agreement: &Agreement) -> bool {
-        !self.tunnel.resume_grace.is_zero() && agreement.has(FEATURE_RESUME)
-    }
-
-    /// Resumes a session over the link that asks for it. `None` when there is no such session any more, so that the
-    /// agent gets a new one at once.
-    fn resume(&self, candidate: &Candidate, resume: &Resume) -> Result<Option<Resumed>, RpcRefused> {
-        let peer = candidate.peer;
-        let current = self.registry.of(&candidate.subject);
-        let (session, place) = match resume::judge(current.as_ref(), candidate.hello.instance, resume) {
-            ResumeVerdict::Resume(session, place) => (session, place),
-            ResumeVerdict::New => return Ok(None),
-            ResumeVerdict::Displaced => {
-                return Err(refused(Code::Aborted, "a newer agent with the same token took over", None));
+            Err(Busy { retry_after }) => {
+                Err(refused(Code::ResourceExhausted, "limits.sessions_per_second is reached", Some(retry_after)))
             }
-        };
-        let Some(goes_on) = place.go_on(&session, resume).map_err(|_| no_randomness())? else {
-            warn!(%peer, agent = %candidate.subject, session = %resume.session, "resume with a wrong or old secret");
-            return Err(refused(Code::PermissionDenied, "this session is not this agent's to resume", None));
-        };
-        let (link, received, secret) = match goes_on {
-            Ok(goes_on) => goes_on,
-            Err(error) => {
-                info!(agent = %session.subject, session = %session.id, %error, "session cannot go on");
-                return Ok(None);
-            }
-        };
-        session.moved(peer);
-        session.renew(candidate.lease.clone());
-        let stats = place.tunnel(&session).stats();
-        info!(
-            agent = %session.subject, session = %session.id, %peer, link = stats.links,
-            again = stats.replay_bytes, via = %candidate.via, credential = %candidate.lease.credential, "session resumed"
-        );
-        let claim = Claim::new(self.registry.clone(), session, place, link);
-        Ok(Some(Resumed { claim, received, secret }))
-    }
-
-    /// Returns the bound on the payload that a session keeps for a resume, in bytes.
-    fn replay_max(&self) -> u64 {
-        REPLAY_BYTES_MAX.min(self.tunnel.session_budget / 2)
-    }
-
-    fn settings(&self, hello: &Hello, resumes: bool, memory: LaneMemory) -> Settings {
-        let window = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
-        Settings {
-            side: Side::Gateway,
-            channels_max: self.tunnel.channels_per_session,
-            window_initial: window(self.tunnel.window_initial),
-            window_max: window(self.tunnel.window_max),
-            session_budget: self.tunnel.session_budget,
-            replica_budget: Some(memory.budget),
-            open_credit: hello.open_credit_bytes,
-            keepalive_interval: self.tunnel.keepalive_interval,
-            keepalive_timeout: self.tunnel.keepalive_timeout,
-            resume_grace: resumes.then_some(self.tunnel.resume_grace),
-            replay_max: self.replay_max(),
-            replay_budget: memory.replay,
         }
     }
-
-    fn welcome(&self, claim: &Claim, agreement: Agreement, resume_secret: Bytes, received: Option<u64>) -> Welcome {
-        let session = &claim.session;
-        let resume_grace = if resume_secret.is_empty() { Duration::ZERO } else { self.tunnel.resume_grace };
-        Welcome {
-            version: agreement.version,
-            features: agreement.features,
-            session: match claim.place() {
-                LinkRole::First => session.id,
-                LinkRole::Lane(lane) => lane.id,
-            },
-            generation: session.generation,
-            channels_max: self.tunnel.channels_per_session,
-            payload_bytes_max: u32::try_from(PAYLOAD_BYTES_MAX).unwrap_or(u32::MAX),
-            keepalive_interval: self.tunnel.keepalive_interval,
-            keepalive_timeout: self.tunnel.keepalive_timeout,
-            resume_secret,
-            workspace: session.subject.name().to_owned(),
-            resume_grace,
-            resumed: received.map(|received| hello::Resumed { received }),
-            lanes: 0,
-            join_secret: Bytes::new(),
-            workspace_url: match &session.subject {
-                Subject::Workspace(name) => self.workspace_url.replace("{name}", name.as_str()),
-                Subject::Cluster(_) => String::new(),
-            },
-        }
-    }
-}
-
-/// Explains why there is no agreement, so that a user who started the wrong program with a token learns the right one.
-fn words(refusal: &HelloRefusal, subject: &Subject) -> String {
-    match (refusal, subject) {
-        (HelloRefusal::Role, Subject::Workspace(_)) => {
-            "this credential is for the agent in a workspace, and not for a cluster agent: use it with workspace-agent run"
-                .to_owned()
-        }
-        (HelloRefusal::Role, Subject::Cluster(_)) => {
-            "this credential is for a cluster agent, and not for the agent in a workspace: use it with workspace-agent cluster"
-                .to_owned()
-        }
-        (HelloRefusal::Version { .. } | HelloRefusal::CannotReconcile, _) => refusal.to_string(),
-    }
-}
-
-/// Makes the secret of a first welcome; empty for a session that ends with its link.
-fn first_secret(keys: &ResumeKeys, resumes: bool) -> Result<Bytes, RpcRefused> {
-    if resumes { keys.first().map_err(|_| no_randomness()) } else { Ok(Bytes::new()) }
 }
 
 /// Makes the answer for an agent that has no session here while this gateway drains.
 #[must_use]
 pub fn shutting_down() -> RpcRefused {
     refused(Code::Unavailable, "this gateway is shutting down", Some(RETRY_AFTER))
-}
-
-fn no_randomness() -> RpcRefused {
-    refused(Code::Unavailable, "the system's random generator failed", Some(RETRY_AFTER))
 }
 
 /// Makes the answer for an agent that is refused.

@@ -41,7 +41,7 @@ use gateway_types::token::{Token, TokenKind};
 use gateway_types::{DesiredState, ProviderName, UnixSeconds, UserName, WorkspaceName};
 
 /// Client certificate of a connection's TLS handshake; shared by all calls on the connection.
-pub type Shown = Option<Arc<Result<Certificate, BadCertificate>>>;
+pub type ShownCertificate = Option<Arc<Result<Certificate, BadCertificate>>>;
 
 /// An authenticated agent.
 #[derive(Clone, Debug)]
@@ -52,6 +52,17 @@ pub struct AgentIdentity {
     pub lease: SessionLease,
     /// Use to record before it gets a session, if its credential is good for one process only.
     once: Option<Once>,
+}
+
+/// An agent that is entitled to a session now.
+#[derive(Debug)]
+pub struct Entitlement {
+    /// Workspace or cluster of the agent.
+    pub subject: Subject,
+    /// Its credential, and the time for which that counts.
+    pub lease: SessionLease,
+    /// The workspace and its owner; `None` for a cluster's agent, and for an agent that resumes a session.
+    pub owned: Option<(WorkspaceId, UserName)>,
 }
 
 /// A credential that is good for one process.
@@ -121,14 +132,18 @@ impl AgentIdentities {
         Ok(self)
     }
 
-    /// Identifies an agent.
+    /// Authenticates an agent.
     ///
     /// # Errors
-    /// [`Refusal`], which repeats nothing that was shown.
+    /// [`CredentialRefusal`], which repeats nothing that was shown.
     ///
     /// # Cancel safety
     /// Safe.
-    pub async fn identify(&self, headers: &HeaderMap, shown: &Shown) -> Result<AgentIdentity, CredentialRefusal> {
+    pub async fn authenticate(
+        &self,
+        headers: &HeaderMap,
+        shown: &ShownCertificate,
+    ) -> Result<AgentIdentity, CredentialRefusal> {
         let now = moment();
         let bearer = bearer(headers)?;
         let certificate = match shown.as_deref() {
@@ -165,13 +180,29 @@ impl AgentIdentities {
         Ok(identity)
     }
 
-    /// Uses up a credential that is good for one process, before its agent gets a session. `instance` tells processes
-    /// apart: a number that each draws for itself and tells no other.
+    /// Entitles an authenticated agent to a session: its workspace may run, and no other process has used up its
+    /// credential. `instance` tells processes apart: a number that each draws for itself and shares with no other. The
+    /// owner is read for new sessions; a resumed one counts in the budget that it has.
     ///
     /// # Errors
-    /// [`Refusal::Spent`] when another process used it, or the reason it could not be used.
-    pub async fn spend(&self, identity: &mut AgentIdentity, instance: u64) -> Result<(), CredentialRefusal> {
-        let Some(once) = identity.once.take() else { return Ok(()) };
+    /// [`CredentialRefusal`] with the reason.
+    pub async fn entitle(
+        &self,
+        identity: AgentIdentity,
+        instance: u64,
+        is_new: bool,
+    ) -> Result<Entitlement, CredentialRefusal> {
+        let AgentIdentity { subject, mut lease, once } = identity;
+        self.may_run(&subject).await?;
+        if let Some(once) = once {
+            lease.expires_at = Some(self.spend(&once, instance).await?);
+        }
+        let owned = if is_new { self.owned(&subject).await? } else { None };
+        Ok(Entitlement { subject, lease, owned })
+    }
+
+    /// Uses up a credential that is good for one process. Returns the end of the time for which it counts.
+    async fn spend(&self, once: &Once, instance: u64) -> Result<UnixSeconds, CredentialRefusal> {
         let now = wall_clock();
         let process_hash = sha256(&instance.to_be_bytes());
         let token = TokenUse {
@@ -185,24 +216,21 @@ impl AgentIdentities {
             until: once.until,
             expires_at: once.expires_at,
         };
-        let until = match self.lookups.spend(&token, now).await {
+        match self.lookups.spend(&token, now).await? {
             // Processes that draw no number cannot be told apart.
-            Ok(Spent::Again(_)) if instance == 0 => return Err(CredentialRefusal::Spent),
-            Ok(Spent::First) => once.until,
-            Ok(Spent::Again(until)) if until > now => until,
-            Ok(Spent::Again(_)) => return Err(CredentialRefusal::Over),
-            Ok(Spent::ByAnother) => return Err(CredentialRefusal::Spent),
-            Ok(Spent::NoWorkspace) => return Err(CredentialRefusal::NoWorkspace),
-            Err(refusal) => return Err(refusal),
-        };
-        identity.lease.expires_at = Some(until);
-        Ok(())
+            Spent::Again(_) if instance == 0 => Err(CredentialRefusal::Spent),
+            Spent::First => Ok(once.until),
+            Spent::Again(until) if until > now => Ok(until),
+            Spent::Again(_) => Err(CredentialRefusal::Over),
+            Spent::ByAnother => Err(CredentialRefusal::Spent),
+            Spent::NoWorkspace => Err(CredentialRefusal::NoWorkspace),
+        }
     }
 
     /// Checks again whether the token of a live session still counts.
     ///
     /// # Errors
-    /// [`Refusal::Unavailable`] and [`Refusal::Busy`] say nothing about the token; all others that it is worth nothing.
+    /// [`CredentialRefusal::Unavailable`] and [`CredentialRefusal::Busy`] say nothing about the token; all others that it is worth nothing.
     pub async fn review(&self, review: &Review) -> Result<(), CredentialRefusal> {
         let cluster = self.clusters.get(review.cluster).ok_or(CredentialRefusal::Issuer)?;
         cluster.still_vouches(review.token.reveal(), moment()).await
@@ -282,7 +310,7 @@ impl AgentIdentities {
     /// Finds the run of the job with a signed token, and its owner. The token is not used up.
     ///
     /// # Errors
-    /// [`Refusal`]; [`Refusal::WorkspaceStopped`] also for a run that was told to end.
+    /// [`CredentialRefusal`]; [`CredentialRefusal::WorkspaceStopped`] also for a run that was told to end.
     pub async fn run_of(&self, headers: &HeaderMap) -> Result<RunOwner, CredentialRefusal> {
         let now = moment();
         let Some(Bearer::Signed(text)) = bearer(headers)? else { return Err(CredentialRefusal::Missing) };
@@ -304,10 +332,7 @@ impl AgentIdentities {
 
     /// Agrees to a new session of an agent, unless its workspace is in a CI system and is not desired to run, or the
     /// gateway can no longer manage it there: then its job is to end.
-    ///
-    /// # Errors
-    /// [`Refusal::WorkspaceStopped`], [`Refusal::RunOver`] or [`Refusal::Unavailable`].
-    pub async fn may_run(&self, subject: &Subject) -> Result<(), CredentialRefusal> {
+    async fn may_run(&self, subject: &Subject) -> Result<(), CredentialRefusal> {
         let (Some(workspace), Some(providers)) = (subject.workspace(), &self.providers) else { return Ok(()) };
         let is_known = |of: &ProviderName| providers.contains(of);
         match self.lookups.running(workspace).await? {
@@ -333,10 +358,7 @@ impl AgentIdentities {
     }
 
     /// Returns the workspace of an agent, and its owner; `None` for a cluster's agent.
-    ///
-    /// # Errors
-    /// [`Refusal::Unavailable`].
-    pub async fn owned(&self, subject: &Subject) -> Result<Option<(WorkspaceId, UserName)>, CredentialRefusal> {
+    async fn owned(&self, subject: &Subject) -> Result<Option<(WorkspaceId, UserName)>, CredentialRefusal> {
         let Some(workspace) = subject.workspace() else { return Ok(None) };
         let found = self.lookups.workspace(workspace).await?;
         Ok(found.map(|workspace| (workspace.id, workspace.owner)))

@@ -17,11 +17,9 @@ use tunnel_link::grpc::{self, Code, FrameReader, ReadError, Received, RpcRefused
 use tunnel_link::pace::{Pace, Paced};
 use tunnel_proto::frame::{Body, Frame};
 use tunnel_proto::hello::Hello;
-use tunnel_proto::limit::RESUME_ANSWER_TIMEOUT;
 
-use super::admission::{Admission, Admitted, Candidate, RETRY_AFTER, refused, shutting_down};
-use super::identity::{AgentIdentities, AgentIdentity, Shown};
-use super::pacer::{Busy, Pacer};
+use super::admission::{Admission, Admitted, RETRY_AFTER, SessionRequest, refused, shutting_down};
+use super::identity::{AgentIdentities, AgentIdentity, ShownCertificate};
 use super::registry::{Credential, Subject};
 use super::resume::LinkRole;
 use gateway_config::Timeouts;
@@ -46,7 +44,6 @@ use self::reflection::Reflection;
 pub struct AgentService {
     identities: Arc<AgentIdentities>,
     admission: Admission,
-    pacer: Pacer,
     timeouts: Timeouts,
     /// Cancelled once no session is left that an agent could resume.
     closed: CancellationToken,
@@ -56,19 +53,29 @@ pub struct AgentService {
     public_url: Arc<str>,
 }
 
-/// Longest wait of an agent for its turn; below its own wait for a Welcome, with a session to save or without.
-const TURN_PATIENCE: Duration = Duration::from_secs(5);
-
 /// Time for the answer to a call without a Hello to get out.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 
-/// Deadline for a Hello, and the gate that is told of it.
+/// The other end of a connection.
+#[derive(Clone, Debug)]
+struct Remote {
+    peer: SocketAddr,
+    certificate: ShownCertificate,
+}
+
+/// A link of an authenticated agent, before its Hello.
+struct NewLink {
+    reader: FrameReader<Received>,
+    peer: SocketAddr,
+    pace: Arc<Pace>,
+    greeting: Greeting,
+}
+
+/// Deadline for a Hello, and the gate that opens and closes with it.
 struct Greeting {
     until: Instant,
     gate: Option<Arc<Gate>>,
 }
-
-const _: () = assert!(TURN_PATIENCE.as_millis() < RESUME_ANSWER_TIMEOUT.as_millis());
 
 impl AgentService {
     /// Makes the service. Connections without a session end with `closed`.
@@ -76,17 +83,14 @@ impl AgentService {
     pub fn new(
         identities: Arc<AgentIdentities>,
         admission: Admission,
-        sessions_per_second: u32,
         timeouts: Timeouts,
         closed: CancellationToken,
         audit: Audit,
         public_url: &PublicUrl,
     ) -> Arc<Self> {
-        let pacer = Pacer::new(sessions_per_second, TURN_PATIENCE);
         Arc::new(Self {
             identities,
             admission,
-            pacer,
             timeouts,
             closed,
             reflection: Reflection::new(),
@@ -101,7 +105,7 @@ impl AgentService {
         async move {
             let Connection { stream, peer, guest, permit, .. } = connection;
             let Ok(guest) = guest else { return };
-            let shown: Shown = stream.certificate().transpose().map(Arc::new);
+            let remote = Remote { peer, certificate: stream.certificate().transpose().map(Arc::new) };
             let look = PeekedStream::look(stream, service.timeouts.agent_hello);
             let looked = tokio::select! {
                 biased;
@@ -114,10 +118,11 @@ impl AgentService {
             };
             if !stream.is_http2() {
                 // Boxed: an idle link over HTTP/2 is not to be as large as this.
-                return Box::pin(http1::serve(service, stream, (peer, shown), (permit, guest))).await;
+                return Box::pin(http1::serve(service, stream, remote, http1::Presence { guest, _permit: permit }))
+                    .await;
             }
             let gate = Arc::new(Gate::new(guest.clone()));
-            let mut connection = std::pin::pin!(service.http2(stream, (peer, shown), gate.clone()));
+            let mut connection = std::pin::pin!(service.http2(stream, remote, gate.clone()));
             // A connection without a session costs an agent's place, so it does not live for long.
             let ended = tokio::select! {
                 result = connection.as_mut() => Some(result),
@@ -176,18 +181,17 @@ impl AgentService {
     fn http2(
         self: &Arc<Self>,
         stream: PeekedStream,
-        (peer, shown): (SocketAddr, Shown),
+        remote: Remote,
         gate: Arc<Gate>,
     ) -> impl Future<Output = Result<(), hyper::Error>> + Send + use<> {
         let service = self.clone();
         let (stream, pace) = Paced::new(stream.behind(gate.clone()), PeekedStream::limit_queue);
         let until = Instant::now() + self.timeouts.agent_hello;
         let handler = service_fn(move |request| {
-            let (service, gate, pace) = (service.clone(), gate.clone(), pace.clone());
-            let shown = shown.clone();
+            let (service, gate, pace, remote) = (service.clone(), gate.clone(), pace.clone(), remote.clone());
             async move {
                 let greeting = Greeting { until, gate: Some(gate.clone()) };
-                let response = service.answer(request, (peer, shown), pace, greeting).await;
+                let response = service.answer(request, &remote, pace, greeting).await;
                 // A refusal is a head alone; an answer of reflection has a body.
                 if response.headers().contains_key("grpc-status") {
                     gate.refuse();
@@ -197,7 +201,7 @@ impl AgentService {
                 Ok::<_, Infallible>(response)
             }
         });
-        let tunnel = &self.admission.tunnel;
+        let tunnel = &self.admission.factory().tunnel;
         grpc::server_builder(tunnel.keepalive_interval, tunnel.keepalive_timeout)
             .serve_connection(TokioIo::new(stream), handler)
     }
@@ -205,17 +209,17 @@ impl AgentService {
     async fn answer(
         self: &Arc<Self>,
         request: Request<Incoming>,
-        (peer, shown): (SocketAddr, Shown),
+        remote: &Remote,
         pace: Arc<Pace>,
         greeting: Greeting,
     ) -> Response<AgentBody> {
         if !grpc::is_tunnel_request(&request) {
             return self.reflection.answer(request).await;
         }
-        match self.connect(request, (peer, shown), pace, greeting).await {
+        match self.connect(request, remote, pace, greeting).await {
             Ok(response) => response.map(AgentBody::Tunnel),
             Err(refused) => {
-                log_refused(peer, &refused);
+                log_refused(remote.peer, &refused);
                 grpc::refuse_response(&refused)
             }
         }
@@ -224,99 +228,59 @@ impl AgentService {
     async fn connect(
         self: &Arc<Self>,
         request: Request<Incoming>,
-        (peer, shown): (SocketAddr, Shown),
+        remote: &Remote,
         pace: Arc<Pace>,
         greeting: Greeting,
     ) -> Result<Response<grpc::Outgoing>, RpcRefused> {
         if let Some(gate) = &greeting.gate {
             gate.call();
         }
-        let identity = self.admit(request.headers(), peer, &shown).await?;
-        self.attach(identity, FrameReader::new(request.into_body().into()), (peer, pace), greeting).await
+        let identity = self.authenticate(request.headers(), remote).await?;
+        let reader = FrameReader::new(request.into_body().into());
+        self.attach(identity, NewLink { reader, peer: remote.peer, pace, greeting }).await
     }
 
-    /// Authenticates an agent before it has said anything else, and records a refusal.
-    async fn admit(&self, headers: &HeaderMap, peer: SocketAddr, shown: &Shown) -> Result<AgentIdentity, RpcRefused> {
-        let admitted = self.identify(headers, shown).await;
-        if let Err(refused) = &admitted {
+    /// Authenticates an agent before it has sent anything else, and records a refusal.
+    async fn authenticate(&self, headers: &HeaderMap, remote: &Remote) -> Result<AgentIdentity, RpcRefused> {
+        // During a drain, agents may resume. Once no session is left, a crowd is refused at less cost.
+        let identity = if self.admission.factory().is_closed() {
+            Err(shutting_down())
+        } else {
+            self.identities.authenticate(headers, &remote.certificate).await.map_err(RpcRefused::from)
+        };
+        if let Err(refused) = &identity {
             let reason = Text::new(&refused.message);
             let event = AuditEvent::AgentRefused { workspace: None, cluster: None, reason };
-            self.audit.record(AuditRecord::new(event).at_peer(peer.ip()));
+            self.audit.record(AuditRecord::new(event).at_peer(remote.peer.ip()));
         }
-        admitted
+        identity
     }
 
-    async fn identify(&self, headers: &HeaderMap, shown: &Shown) -> Result<AgentIdentity, RpcRefused> {
-        // During a drain, agents may resume. Once no session is left, a crowd is refused at less cost.
-        if self.admission.drain.is_draining() && self.admission.registry.is_empty() {
-            return Err(shutting_down());
-        }
-        Ok(self.identities.identify(headers, shown).await?)
-    }
-
-    /// Shakes hands on a link, whatever carries it, and begins to serve it.
-    async fn attach(
-        &self,
-        identity: AgentIdentity,
-        reader: FrameReader<Received>,
-        (peer, pace): (SocketAddr, Arc<Pace>),
-        greeting: Greeting,
-    ) -> Result<Response<grpc::Outgoing>, RpcRefused> {
-        let attached = self.attach_as(identity.clone(), reader, (peer, pace), greeting).await;
-        if let Err(refused) = &attached {
-            let reason = Text::new(&refused.message);
-            let (workspace, cluster) = named(&identity.subject);
-            let event = AuditEvent::AgentRefused { workspace, cluster, reason };
-            self.audit.record(did(&identity, event, peer));
-        }
-        attached
-    }
-
-    async fn attach_as(
-        &self,
-        mut identity: AgentIdentity,
-        mut reader: FrameReader<Received>,
-        (peer, pace): (SocketAddr, Arc<Pace>),
-        greeting: Greeting,
-    ) -> Result<Response<grpc::Outgoing>, RpcRefused> {
-        let hello = read_hello(&mut reader, &greeting).await?;
-        // A resuming agent has users that wait, and costs less. After a restart no agent resumes, whatever it asks for.
-        let is_new = !hello.resume.as_ref().is_some_and(|resume| self.admission.knows(&identity.subject, resume));
-        if is_new {
-            self.admission.takes_new()?;
-            self.turn().await?;
-        }
-        // Also for resuming agents: a session closed a moment ago may still be there.
-        self.identities.may_run(&identity.subject).await?;
-        self.identities.spend(&mut identity, hello.instance).await?;
-        // A resuming agent counts in the budget that it has.
-        let owned = if is_new { self.identities.owned(&identity.subject).await? } else { None };
-        let AgentIdentity { subject, lease, .. } = identity.clone();
-        let admitted = self.admission.admit(Candidate { subject, owned, lease, peer, via: reader.via(), hello })?;
+    /// Shakes hands on a link, whatever carries it, records the result, and begins to serve the link.
+    async fn attach(&self, agent: AgentIdentity, link: NewLink) -> Result<Response<grpc::Outgoing>, RpcRefused> {
+        let NewLink { mut reader, peer, pace, greeting } = link;
+        let admitted = match read_hello(&mut reader, &greeting).await {
+            Ok(hello) => self.admission.admit(agent.clone(), SessionRequest { hello, peer, via: reader.via() }).await,
+            Err(refused) => Err(refused),
+        };
+        let event = match &admitted {
+            Ok(admitted) => connected(admitted),
+            Err(refused) => {
+                let (workspace, cluster) = named(&agent.subject);
+                AuditEvent::AgentRefused { workspace, cluster, reason: Text::new(&refused.message) }
+            }
+        };
+        self.audit.record(did(&agent, event, peer));
+        let admitted = admitted?;
         let response = grpc::accept_response(admitted.welcome.clone(), admitted.claim.link.clone(), pace);
-        self.audit.record(did(&identity, connected(&admitted), peer));
         let (audit, session) = (self.audit.clone(), admitted.claim.session.clone());
-        self.admission.serve_then(admitted, reader, move |reason| {
+        self.admission.factory().serve_then(admitted, reader, move |reason| {
             let (workspace, cluster) = named(&session.subject);
             let event =
                 AuditEvent::AgentEnded { workspace, cluster, session: Text::of(session.id), reason: Text::of(reason) };
-            audit.record(did(&identity, event, peer));
+            audit.record(did(&agent, event, peer));
         });
         Ok(response)
-    }
-
-    /// Waits for a turn, so that a crowd does not take the processor from connected agents.
-    async fn turn(&self) -> Result<(), RpcRefused> {
-        match self.pacer.turn(Instant::now().into_std()) {
-            Ok(Duration::ZERO) => Ok(()),
-            Ok(wait) => {
-                tokio::time::sleep(wait).await;
-                Ok(())
-            }
-            Err(Busy { retry_after }) => {
-                Err(refused(Code::ResourceExhausted, "limits.sessions_per_second is reached", Some(retry_after)))
-            }
-        }
     }
 }
 

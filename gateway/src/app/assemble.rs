@@ -13,7 +13,7 @@ use super::listeners::Listeners;
 use super::sign_in::{self, SignInParts};
 use super::sign_ins::SignIns;
 use super::{App, Bound, StartError, environment_api};
-use gateway_agents::admission::{Admission, Owners};
+use gateway_agents::admission::{Admission, Owners, SessionFactory};
 use gateway_agents::registry::Registry;
 use gateway_agents::service::AgentService;
 use gateway_auth::cache::Cache;
@@ -104,8 +104,11 @@ pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartE
     let closed = CancellationToken::new();
     let agents = AgentService::new(
         identities.clone(),
-        admission(&config, &base, &budget, &edge),
-        config.limits.sessions_per_second,
+        Admission::new(
+            identities.clone(),
+            session_factory(&config, &base, &budget, &edge),
+            config.limits.sessions_per_second,
+        ),
         config.timeouts.clone(),
         closed.clone(),
         base.audit.clone(),
@@ -292,8 +295,8 @@ fn forwarder(config: &Config, site: &Site, upstreams: &Arc<Upstreams>) -> Forwar
     }
 }
 
-fn admission(config: &Config, base: &Base, budget: &Arc<ReplicaBudget>, edge: &Edge) -> Admission {
-    Admission {
+fn session_factory(config: &Config, base: &Base, budget: &Arc<ReplicaBudget>, edge: &Edge) -> SessionFactory {
+    SessionFactory {
         registry: base.registry.clone(),
         budget: budget.clone(),
         owners: Owners::default(),

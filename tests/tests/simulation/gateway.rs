@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gateway_agents::admission::{Admission, Candidate, Owners, refused};
+use gateway_agents::admission::{Candidate, Owners, SessionFactory, refused};
 use gateway_agents::registry::{Credential, Registry, SessionLease, Subject};
 use gateway_config::Tunnel;
 use gateway_types::{UnixSeconds, WorkspaceName};
@@ -44,7 +44,7 @@ const BUDGET_BYTES: u64 = 1 << 30;
 pub(crate) struct Gateway {
     pub(crate) registry: Arc<Registry>,
     pub(crate) drain: Drain,
-    pub(crate) admission: Admission,
+    pub(crate) factory: SessionFactory,
     shared: Arc<Shared>,
     /// Those who write down how sessions end.
     watchers: TaskTracker,
@@ -58,7 +58,7 @@ pub(crate) async fn run(shared: Arc<Shared>) -> turmoil::Result {
     let registry = Arc::new(Registry::new(1_000, started_ms));
     let drain = Drain::default();
     let budget = ReplicaBudget::new(BUDGET_BYTES);
-    let admission = Admission {
+    let factory = SessionFactory {
         registry: registry.clone(),
         budget: budget.clone(),
         owners: Owners::default(),
@@ -80,7 +80,7 @@ pub(crate) async fn run(shared: Arc<Shared>) -> turmoil::Result {
     };
     let (sender, mut jobs) = mpsc::channel(1_024);
     shared.gateway_runs(Running { registry: registry.clone(), budget, jobs: sender });
-    let gateway = Arc::new(Gateway { registry, drain, admission, shared, watchers: TaskTracker::new() });
+    let gateway = Arc::new(Gateway { registry, drain, factory, shared, watchers: TaskTracker::new() });
     let listener = TcpListener::bind(("0.0.0.0", PORT)).await?;
     let mut tasks = JoinSet::new();
     loop {
@@ -140,7 +140,7 @@ impl Gateway {
         };
         let subject = Subject::Workspace(workspace);
         let candidate = Candidate { subject, owned: None, lease: lease(), peer, via: Via::Http2, hello };
-        let admitted = self.admission.admit(candidate)?;
+        let admitted = self.factory.provide(candidate)?;
         let session = &admitted.claim.session;
         if admitted.welcome.resumed.is_some() {
             self.shared.note(GATEWAY, format_args!("session of {} goes on", session.subject.name()));
@@ -161,7 +161,7 @@ impl Gateway {
             }));
         }
         let response = grpc::accept_response(admitted.welcome.clone(), admitted.claim.link.clone(), pace);
-        self.admission.serve(admitted, reader);
+        self.factory.serve(admitted, reader);
         Ok(response)
     }
 }

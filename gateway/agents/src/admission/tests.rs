@@ -1,17 +1,19 @@
-use tunnel_proto::hello::{HostMode, Role};
+use tunnel_link::drain::Drain;
+use tunnel_proto::hello::{HostMode, Join, Resume, Role, Welcome};
 use tunnel_proto::limit::OPEN_CREDIT_BYTES;
+use tunnel_proto::mux::ReplicaBudget;
 use tunnel_proto::version;
 
 use super::*;
-use crate::registry::Credential;
-use gateway_config::Config;
+use crate::registry::{Credential, Registry, SessionLease, Subject};
+use gateway_config::{Config, Tunnel};
 use gateway_types::{UnixSeconds, WorkspaceName};
 
 const WORKSPACE: &str = "one";
 
-fn admission(started_ms: u64) -> Admission {
+fn factory(started_ms: u64) -> SessionFactory {
     let config = Config::default();
-    Admission {
+    SessionFactory {
         registry: Arc::new(Registry::new(10, started_ms)),
         budget: ReplicaBudget::new(config.tunnel.replica_budget),
         owners: Owners::default(),
@@ -64,30 +66,30 @@ fn again(hello: &Hello, welcome: &Welcome) -> Hello {
 
 #[tokio::test]
 async fn session_that_nobody_came_to_serve_gives_its_place_back() {
-    let admission = admission(1);
+    let factory = factory(1);
     let hello = hello(1, 2);
-    let first = admission.admit(candidate(hello.clone())).expect("in");
+    let first = factory.provide(candidate(hello.clone())).expect("in");
     let session = first.claim.session.clone();
     let join = Join { session: session.id, secret: first.welcome.join_secret.clone() };
-    let lane = admission.admit(candidate(Hello { join: Some(join), ..hello.clone() })).expect("in");
+    let lane = factory.provide(candidate(Hello { join: Some(join), ..hello.clone() })).expect("in");
     assert_eq!(session.lanes.all().len(), 1);
     drop(lane);
     assert_eq!(session.lanes.all().len(), 0, "the lane's place is free again");
     assert!(!session.tunnel.is_ended(), "it is the lane's end only");
 
     // Another link has the session: the first one's claim is nothing any more.
-    let resumed = admission.admit(candidate(again(&hello, &first.welcome))).expect("in");
+    let resumed = factory.provide(candidate(again(&hello, &first.welcome))).expect("in");
     assert!(resumed.welcome.resumed.is_some());
     drop(first);
-    assert_eq!(admission.registry.len(), 1);
+    assert_eq!(factory.registry.len(), 1);
     drop(resumed);
-    assert!(admission.registry.is_empty() && session.tunnel.is_ended());
+    assert!(factory.registry.is_empty() && session.tunnel.is_ended());
 }
 
 #[tokio::test]
 async fn agent_of_a_workspace_is_told_where_people_reach_it_and_a_cluster_agent_nothing() {
-    let admission = admission(1);
-    let told = admission.admit(candidate(hello(1, 1))).expect("in").welcome.workspace_url;
+    let factory = factory(1);
+    let told = factory.provide(candidate(hello(1, 1))).expect("in").welcome.workspace_url;
     assert_eq!(told, "https://one.example.com/");
     let hello = Hello {
         role: Role::Cluster,
@@ -95,24 +97,24 @@ async fn agent_of_a_workspace_is_told_where_people_reach_it_and_a_cluster_agent_
         ..hello(1, 1)
     };
     let cluster = Candidate { subject: Subject::Cluster("one".parse().expect("a name")), ..candidate(hello) };
-    assert_eq!(admission.admit(cluster).expect("in").welcome.workspace_url, "");
+    assert_eq!(factory.provide(cluster).expect("in").welcome.workspace_url, "");
 }
 
 /// What becomes of two agents with one token, of which `older` has lost its link before `newer` came, when the gateway
 /// restarts and they come back.
 fn check_restart(sessions_before: u64, older_first: bool) {
-    let before = admission(1_000);
+    let before = factory(1_000);
     for _ in 1..sessions_before {
         assert!(before.registry.lane_id().get() > 0);
     }
     let (older, newer) = (hello(1, 1), hello(2, 1));
-    let of_older = before.admit(candidate(older.clone())).expect("in");
-    let of_newer = before.admit(candidate(newer.clone())).expect("in");
+    let of_older = before.provide(candidate(older.clone())).expect("in");
+    let of_newer = before.provide(candidate(newer.clone())).expect("in");
     assert!(of_newer.welcome.session > of_older.welcome.session);
     let (older, newer) = (again(&older, &of_older.welcome), again(&newer, &of_newer.welcome));
 
-    let after = admission(2_000);
-    let comes = |hello: &Hello| after.admit(candidate(hello.clone())).map_err(|refused| refused.code);
+    let after = factory(2_000);
+    let comes = |hello: &Hello| after.provide(candidate(hello.clone())).map_err(|refused| refused.code);
     let told = format!("{sessions_before} sessions before, older first: {older_first}");
     let first = comes(if older_first { &older } else { &newer }).expect("nobody else is there yet");
     assert!(first.welcome.resumed.is_none() && first.welcome.session > of_newer.welcome.session, "{told}");
@@ -138,11 +140,11 @@ async fn newest_agent_wins_after_a_restart_too_whoever_comes_first() {
 #[tokio::test]
 async fn agent_of_an_earlier_run_never_names_the_session_of_another_one() {
     let hello = hello(1, 1);
-    let (before, after) = (admission(1_000), admission(2_000));
-    let of_before = before.admit(candidate(hello.clone())).expect("in");
-    let of_after = after.admit(candidate(hello.clone())).expect("in");
+    let (before, after) = (factory(1_000), factory(2_000));
+    let of_before = before.provide(candidate(hello.clone())).expect("in");
+    let of_after = after.provide(candidate(hello.clone())).expect("in");
     assert!(of_after.welcome.session != of_before.welcome.session);
     // With equal numbers this would be a resume with a wrong secret, and one more dial.
-    let back = after.admit(candidate(again(&hello, &of_before.welcome))).expect("in");
+    let back = after.provide(candidate(again(&hello, &of_before.welcome))).expect("in");
     assert!(back.welcome.resumed.is_none() && back.welcome.session > of_after.welcome.session);
 }

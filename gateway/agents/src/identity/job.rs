@@ -34,7 +34,7 @@ impl MatchedJob {
     /// Finds the workspace of a token by the first rule that fits.
     ///
     /// # Errors
-    /// [`Refusal::Rule`], [`Refusal::Name`] or [`Refusal::NoUse`].
+    /// [`CredentialRefusal::Rule`], [`CredentialRefusal::Name`] or [`CredentialRefusal::NoUse`].
     pub(super) fn of_claims(
         claims: &Claims,
         rules: &[CiRule],

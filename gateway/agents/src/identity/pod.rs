@@ -27,7 +27,7 @@ impl Pod {
     /// Reads a token's own claims: its subject and its binding.
     ///
     /// # Errors
-    /// [`Refusal::NotOfPod`] for a token that is not bound to a pod, or says two different things.
+    /// [`CredentialRefusal::NotOfPod`] for a token that is not bound to a pod, or says two different things.
     pub(super) fn of_claims(subject: Option<&str>, bound: Option<&Value>) -> Result<Self, CredentialRefusal> {
         let text = |path: &str| bound?.pointer(path)?.as_str();
         let (namespace, account) = subject.and_then(account_of).ok_or(CredentialRefusal::NotOfPod)?;
@@ -40,7 +40,7 @@ impl Pod {
     /// Reads the answer to a `TokenReview` (`authentication.k8s.io/v1`): the pod to which the cluster gave the token.
     ///
     /// # Errors
-    /// [`Refusal::NotVouched`] for a no; [`Refusal::NotOfPod`] for a yes to a token that is not bound to a pod.
+    /// [`CredentialRefusal::NotVouched`] for a no; [`CredentialRefusal::NotOfPod`] for a yes to a token that is not bound to a pod.
     pub(super) fn of_review(answer: &Value, audience: &str) -> Result<Self, CredentialRefusal> {
         let status = answer.get("status").ok_or(CredentialRefusal::NotVouched)?;
         // Only `true` is a yes. A server that knows no audiences answers without, and has not checked them.
@@ -76,7 +76,7 @@ impl Pod {
     /// Returns the workspace whose agent the pod is, by the first rule that fits.
     ///
     /// # Errors
-    /// [`Refusal::Rule`] when none fits, [`Refusal::Name`] when it makes no name.
+    /// [`CredentialRefusal::Rule`] when none fits, [`CredentialRefusal::Name`] when it makes no name.
     pub(super) fn workspace(&self, rules: &[KubernetesRule]) -> Result<WorkspaceName, CredentialRefusal> {
         let fits = |rule: &&KubernetesRule| {
             rule.namespace.matches(&self.namespace) && *rule.service_account == *self.service_account

@@ -22,7 +22,7 @@ pub(super) enum Bearer<'a> {
 /// Reads the `authorization` of a call, if it has one.
 ///
 /// # Errors
-/// [`Refusal::Ambiguous`] for several: the one that counts must not depend on the reader.
+/// [`CredentialRefusal::Ambiguous`] for several: the one that counts must not depend on the reader.
 pub(super) fn bearer(headers: &HeaderMap) -> Result<Option<Bearer<'_>>, CredentialRefusal> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -38,7 +38,7 @@ pub(super) fn bearer(headers: &HeaderMap) -> Result<Option<Bearer<'_>>, Credenti
 /// Reads the issuer that a signed token claims. Nothing is proven by that: it only selects the keys for the check.
 ///
 /// # Errors
-/// [`Refusal::Token`] when the token tells no issuer.
+/// [`CredentialRefusal::Token`] when the token tells no issuer.
 pub(super) fn claimed_issuer(token: &str) -> Result<String, CredentialRefusal> {
     match unverified(token)?.get("iss") {
         Some(Value::String(issuer)) => Ok(issuer.clone()),
@@ -50,7 +50,7 @@ pub(super) fn claimed_issuer(token: &str) -> Result<String, CredentialRefusal> {
 /// Reads the claims of an unchecked token.
 ///
 /// # Errors
-/// [`Refusal::Token`] for text that is not three parts with an object in the middle.
+/// [`CredentialRefusal::Token`] for text that is not three parts with an object in the middle.
 pub(super) fn unverified(token: &str) -> Result<Value, CredentialRefusal> {
     if token.len() > TOKEN_BYTES_MAX {
         return Err(CredentialRefusal::Token(jwt::TokenRefused::TooLong));
@@ -73,7 +73,7 @@ pub(super) fn unverified(token: &str) -> Result<Value, CredentialRefusal> {
 /// `None` for a certificate that names none: beside a token it may be there for other reasons.
 ///
 /// # Errors
-/// [`Refusal::CertificateIdentity`] for one that names several, or is not for clients, or is an authority's.
+/// [`CredentialRefusal::CertificateIdentity`] for one that names several, or is not for clients, or is an authority's.
 pub(super) fn workspace_of<'a>(
     certificate: &'a Certificate,
     prefix: &str,

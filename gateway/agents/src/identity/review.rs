@@ -116,7 +116,7 @@ impl Reviewer {
     /// Returns the pod that a token belongs to.
     ///
     /// # Errors
-    /// [`Refusal::Busy`] and [`Refusal::Unavailable`] say nothing about the token; all others that it is worth nothing.
+    /// [`CredentialRefusal::Busy`] and [`CredentialRefusal::Unavailable`] say nothing about the token; all others that it is worth nothing.
     pub(super) async fn ask(&self, token: &str, asking: ReviewPurpose, now: Instant) -> Result<Pod, CredentialRefusal> {
         let hash = super::sha256(token.as_bytes());
         if asking == ReviewPurpose::NewAgent {

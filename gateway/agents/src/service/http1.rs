@@ -18,11 +18,11 @@ use serde_json::json;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tracing::{debug, info};
-use tunnel_link::pace::{Pace, Paced};
+use tunnel_link::pace::Paced;
 use tunnel_link::websocket::{self, Handshake, NoHandshake};
 
 use super::begun::PeekedStream;
-use super::{AgentIdentity, AgentService, Greeting, Shown, log_refused};
+use super::{AgentIdentity, AgentService, Greeting, NewLink, Remote, log_refused};
 use gateway_net::limits::Guest;
 
 /// Bound on the head of the request.
@@ -34,18 +34,20 @@ const WRONG_LISTENER: &str = "wrong_listener";
 /// The admitted agent, and the connection that is about to be its own.
 type Admitted = Mutex<Option<(AgentIdentity, OnUpgrade)>>;
 
+/// A connection's share of the limits: it counts for as long as this lives.
+pub(super) struct Presence {
+    pub(super) guest: Arc<Guest>,
+    pub(super) _permit: OwnedSemaphorePermit,
+}
+
 /// Serves a connection that speaks HTTP/1.1 until it ends.
-pub(super) async fn serve(
-    service: Arc<AgentService>,
-    stream: PeekedStream,
-    (peer, shown): (SocketAddr, Shown),
-    (_permit, guest): (OwnedSemaphorePermit, Arc<Guest>),
-) {
+pub(super) async fn serve(service: Arc<AgentService>, stream: PeekedStream, remote: Remote, presence: Presence) {
+    let (peer, guest) = (remote.peer, &presence.guest);
     let admitted = Arc::new(Admitted::default());
     let (stream, pace) = Paced::new(stream, PeekedStream::limit_queue);
     let handler = service_fn(|request| {
-        let (service, admitted, shown, guest) = (service.clone(), admitted.clone(), shown.clone(), guest.clone());
-        async move { Ok::<_, Infallible>(service.answer_http1(request, (peer, &shown, &guest), &admitted).await) }
+        let (service, admitted, remote, guest) = (service.clone(), admitted.clone(), remote.clone(), guest.clone());
+        async move { Ok::<_, Infallible>(service.answer_http1(request, &remote, &guest, &admitted).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -57,58 +59,51 @@ pub(super) async fn serve(
         .with_upgrades();
     tokio::select! {
         result = connection => debug!(%peer, ?result, "HTTP/1.1 on an agent connection ended"),
-        () = service.patience(&guest) => debug!(%peer, "no session came up on this connection"),
+        () = service.patience(guest) => debug!(%peer, "no session came up on this connection"),
     }
     let Some((identity, upgrade)) = admitted.lock().take() else { return };
     match upgrade.await {
-        Ok(stream) => carry(&service, identity, TokioIo::new(stream), (peer, &guest), pace).await,
+        Ok(stream) => {
+            let (carrier, reader, answer) = websocket::serve(TokioIo::new(stream)).await;
+            let handshake = async {
+                let greeting = Greeting { until: Instant::now() + service.timeouts.agent_hello, gate: None };
+                match service.attach(identity, NewLink { reader, peer, pace, greeting }).await {
+                    Ok(response) => {
+                        guest.prove();
+                        answer.accept(response.into_body());
+                    }
+                    Err(refused) => {
+                        log_refused(peer, &refused);
+                        answer.refuse(&refused);
+                    }
+                }
+            };
+            let (result, ()) = tokio::join!(carrier, handshake);
+            debug!(%peer, ?result, "agent connection ended");
+        }
         Err(error) => debug!(%peer, %error, "the connection did not become a WebSocket"),
     }
-}
-
-async fn carry(
-    service: &Arc<AgentService>,
-    identity: AgentIdentity,
-    stream: TokioIo<hyper::upgrade::Upgraded>,
-    (peer, guest): (SocketAddr, &Guest),
-    pace: Arc<Pace>,
-) {
-    let (carrier, reader, answer) = websocket::serve(stream).await;
-    let handshake = async {
-        let until = Instant::now() + service.timeouts.agent_hello;
-        match service.attach(identity, reader, (peer, pace), Greeting { until, gate: None }).await {
-            Ok(response) => {
-                guest.prove();
-                answer.accept(response.into_body());
-            }
-            Err(refused) => {
-                log_refused(peer, &refused);
-                answer.refuse(&refused);
-            }
-        }
-    };
-    let (result, ()) = tokio::join!(carrier, handshake);
-    debug!(%peer, ?result, "agent connection ended");
 }
 
 impl AgentService {
     async fn answer_http1(
         &self,
         mut request: Request<Incoming>,
-        (peer, shown, guest): (SocketAddr, &Shown, &Guest),
+        remote: &Remote,
+        guest: &Guest,
         admitted: &Admitted,
     ) -> Response<Full<Bytes>> {
         let handshake = match Handshake::read(&request) {
             Ok(handshake) => handshake,
-            Err(why) => return explained((peer, guest), why, &self.public_url),
+            Err(why) => return explained(remote.peer, guest, why, &self.public_url),
         };
-        match self.admit(request.headers(), peer, shown).await {
+        match self.authenticate(request.headers(), remote).await {
             Ok(identity) => {
                 *admitted.lock() = Some((identity, hyper::upgrade::on(&mut request)));
                 websocket::switch_response(handshake)
             }
             Err(refused) => {
-                log_refused(peer, &refused);
+                log_refused(remote.peer, &refused);
                 websocket::refuse_response(&refused)
             }
         }
@@ -117,7 +112,7 @@ impl AgentService {
 
 /// Explains why there is no link. A client that asks for something else has mistaken the listener for the users' one;
 /// programs get the answer in the form that the API uses (RFC 9457).
-fn explained((peer, guest): (SocketAddr, &Guest), why: NoHandshake, public_url: &str) -> Response<Full<Bytes>> {
+fn explained(peer: SocketAddr, guest: &Guest, why: NoHandshake, public_url: &str) -> Response<Full<Bytes>> {
     let mut response = why.response::<Full<Bytes>>();
     let (content_type, body) = if matches!(why, NoHandshake::NotHere) {
         if guest.may_be_told_of(Instant::now().into_std()) {
