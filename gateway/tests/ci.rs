@@ -437,7 +437,7 @@ async fn store_unmade(folder: &Path, cache_key: &CacheKey, key: &RunKey) {
     let made = store.create_ci(&new, earlier).await.unwrap();
     let (id, life) = (made.workspace.id, &made.lifecycle);
     let run = NewCiRun { key: key.as_str(), token: None };
-    store.begin_run(id, (life.revision, life), &run, earlier).await.unwrap().expect("it is the first");
+    store.begin_run(id, life.revision, life, &run, earlier).await.unwrap().expect("it is the first");
     let Some(Runs::Ci(mut state)) = store.managed_by_id(id).await.unwrap().map(|managed| managed.runs) else {
         panic!("it is there")
     };

@@ -143,7 +143,8 @@ impl Identities {
         &self,
         offered: &Offered,
         at: OfferedAt<'_>,
-        (now, wall): (Instant, UnixSeconds),
+        now: Instant,
+        wall: UnixSeconds,
         load: L,
     ) -> Result<Option<Principal>, Unavailable>
     where

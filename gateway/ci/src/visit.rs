@@ -129,7 +129,7 @@ impl CiDriver {
             PlanInput { life: &found.life, ci: &found.ci, heard, is_up, time: system.time, now, pace: &self.pace };
         let decision = decide(&view);
         if !matches!(decision.step, RunStep::Begin { .. })
-            && self.show(&found, (decision.actual, decision.reason.as_deref()), now).await?
+            && self.show(&found, decision.actual, decision.reason.as_deref(), now).await?
         {
             return Ok(Some(VisitNext::Again));
         }
@@ -140,7 +140,8 @@ impl CiDriver {
     async fn show(
         &self,
         found: &VisitedWorkspace,
-        (actual, reason): (ActualState, Option<&str>),
+        actual: ActualState,
+        reason: Option<&str>,
         now: UnixSeconds,
     ) -> Result<bool, StoreError> {
         let next = found.life.observe(actual, reason, now);
@@ -163,7 +164,7 @@ impl CiDriver {
     ) -> Result<VisitNext, StoreError> {
         match decision.step {
             RunStep::Wait(until) => return Ok(VisitNext::Until(until)),
-            RunStep::Begin { anew } => self.begin_run(system, found, (anew, decision.reason.as_deref()), now).await?,
+            RunStep::Begin { anew } => self.begin_run(system, found, anew, decision.reason.as_deref(), now).await?,
             RunStep::Create => self.create(system, found, heard, now).await?,
             RunStep::Find => self.find(system, found, heard, now).await?,
             RunStep::Ask => self.ask(system, found, heard, now).await?,
@@ -181,7 +182,7 @@ impl CiDriver {
             }
             RunStep::Look => self.look_into_log(system, found, heard, now).await,
             RunStep::Cancel => self.cancel(system, found, heard, now).await?,
-            RunStep::End(ending) => self.end(system, found, (heard, ending), now).await?,
+            RunStep::End(ending) => self.end(system, found, heard, ending, now).await?,
             RunStep::Forget => return self.forget(system, found, heard, now).await,
         }
         Ok(VisitNext::Again)
@@ -223,14 +224,15 @@ impl CiDriver {
     }
 
     fn unwell(&self, found: &VisitedWorkspace, heard: &mut ObservedRun, error: &ProviderError, now: UnixSeconds) {
-        self.trouble(found, heard, (&error.to_string(), error.retry_after()), now);
+        self.trouble(found, heard, &error.to_string(), error.retry_after(), now);
     }
 
     fn trouble(
         &self,
         found: &VisitedWorkspace,
         heard: &mut ObservedRun,
-        (why, wanted): (&str, Option<Duration>),
+        why: &str,
+        wanted: Option<Duration>,
         now: UnixSeconds,
     ) {
         if heard.trouble.is_none() {

@@ -171,14 +171,18 @@ async fn listen(args: &ForwardArgs, tunnel: Arc<Tunnel>, console: &mut Console) 
     for way in ways {
         listeners.spawn(serve(way, tunnel.clone(), ForwardReports { lines: lines.clone(), is_verbose: args.verbose }));
     }
-    until_stopped(said, (interrupt, terminate), console).await;
+    until_stopped(said, interrupt, terminate, console).await;
     // Their connections end with them.
     listeners.shutdown().await;
     Exit::Success
 }
 
-async fn until_stopped(mut said: mpsc::Receiver<String>, stops: (Signal, Signal), console: &mut Console) {
-    let (mut interrupt, mut terminate) = stops;
+async fn until_stopped(
+    mut said: mpsc::Receiver<String>,
+    mut interrupt: Signal,
+    mut terminate: Signal,
+    console: &mut Console,
+) {
     loop {
         tokio::select! {
             _ = interrupt.recv() => return,

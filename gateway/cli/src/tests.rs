@@ -678,7 +678,7 @@ async fn user_is_disabled_enabled_and_listed() {
     let site = Site::new("");
     let store = Store::open(&site.store_url()).await.unwrap();
     let (name, groups) = ("ann".parse().unwrap(), ["devs".parse().unwrap(), "ops".parse().unwrap()]);
-    store.admit(("https://id.example", "u-1"), &name, &groups, UnixSeconds::new(1_800_000_000)).await.unwrap();
+    store.admit("https://id.example", "u-1", &name, &groups, UnixSeconds::new(1_800_000_000)).await.unwrap();
     store.close().await;
     let done = site.run(&["user", "disable", "bob"], false).await;
     assert_eq!((done.exit, done.err.as_str()), (Exit::Failed, "there is no user bob\n"));

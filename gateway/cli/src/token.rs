@@ -49,7 +49,7 @@ async fn run_here(
         TokenCommand::Create(_) => Use::New,
         TokenCommand::List(_) | TokenCommand::Rotate(_) | TokenCommand::Revoke(_) => Use::Present,
     };
-    let (config, store) = open_store(cli, env, (purpose, &mut *console)).await?;
+    let (config, store) = open_store(cli, env, purpose, &mut *console).await?;
     let done = run_on(&store, &config, args, console, now).await;
     store.close().await;
     done
@@ -89,7 +89,8 @@ pub(super) enum Use {
 pub(super) async fn open_store(
     cli: &Cli,
     env: &BTreeMap<String, String>,
-    (purpose, console): (Use, &mut Console),
+    purpose: Use,
+    console: &mut Console,
 ) -> Result<(Config, Store), Exit> {
     let config = cli.load_config(env).map_err(|bad| {
         console.complain(bad);
@@ -163,7 +164,7 @@ async fn create_token(
     journal.write(event, console);
     let expires_at = terms.expires_at.map(|time| time.to_string());
     let shown = Handed { id: made.id.to_string(), token: made.token.reveal(), expires_at: expires_at.as_deref(), file };
-    hand_over(store, journal, (&made, shown, args.output), console, now).await
+    hand_over(store, journal, &made, shown, args.output, console, now).await
 }
 
 /// Makes the file of `--out`, or reports the reason why not.
@@ -211,7 +212,7 @@ async fn rotate_token(
     now: UnixSeconds,
 ) -> Result<Exit, Exit> {
     let file = prepare(&args.out, console)?;
-    let rotated = store.rotate_token(None, args.id, (args.overlap, args.expires), now).await;
+    let rotated = store.rotate_token(None, args.id, args.overlap, args.expires, now).await;
     let (made, expires_at, until) = match rotated.map_err(|error| fail(console, &error))? {
         Rotated::Done { successor, expires_at, until, .. } => (successor, expires_at, until),
         Rotated::NoSuchToken => return Err(no_such(args.id, console)),
@@ -224,7 +225,7 @@ async fn rotate_token(
     journal.write(AuditEvent::TokenRotated { by: operator(), token, successor, until: Text::of(until) }, console);
     let expires_at = expires_at.map(|time| time.to_string());
     let shown = Handed { id: made.id.to_string(), token: made.token.reveal(), expires_at: expires_at.as_deref(), file };
-    let exit = hand_over(store, journal, (&made, shown, args.output), console, now).await?;
+    let exit = hand_over(store, journal, &made, shown, args.output, console, now).await?;
     console.hint(format_args!("{} stays good until {until}", args.id));
     Ok(exit)
 }
@@ -242,7 +243,9 @@ fn speaks_for(args: &CreateTokenArgs) -> (TokenKind, Text) {
 async fn hand_over(
     store: &Store,
     journal: &Journal,
-    (made, shown, output): (&NewToken, Handed<'_>, Output),
+    made: &NewToken,
+    shown: Handed<'_>,
+    output: Output,
     console: &mut Console,
     now: UnixSeconds,
 ) -> Result<Exit, Exit> {

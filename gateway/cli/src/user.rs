@@ -24,7 +24,7 @@ pub async fn run_user(
     if let Err(error) = place::for_operator(cli, env) {
         return complain(&error, console);
     }
-    let (config, store) = match open_store(cli, env, (Use::Present, &mut *console)).await {
+    let (config, store) = match open_store(cli, env, Use::Present, &mut *console).await {
         Ok(opened) => opened,
         Err(exit) => return exit,
     };
@@ -38,7 +38,7 @@ pub async fn run_user(
                     false => store.disable_user(&named.name, now).await,
                 };
                 let state = if is_enabled { "enabled" } else { "disabled" };
-                found.map(|found| say(named, found, (state, &journal), console))
+                found.map(|found| say(named, found, state, &journal, console))
             }
             Err(exit) => Ok(exit),
         },
@@ -86,7 +86,7 @@ fn groups(user: &User) -> Vec<&str> {
     user.groups.iter().map(|group| group.as_str()).collect()
 }
 
-fn say(named: &NamedUser, found: bool, (state, journal): (&'static str, &Journal), console: &mut Console) -> Exit {
+fn say(named: &NamedUser, found: bool, state: &'static str, journal: &Journal, console: &mut Console) -> Exit {
     let name = &named.name;
     if !found {
         console.complain(format_args!("there is no user {name}"));

@@ -61,15 +61,15 @@ async fn run_here(
     now: UnixSeconds,
 ) -> Result<Exit, Exit> {
     let purpose = if matches!(args.command, WorkspaceCommand::Create(_)) { Use::New } else { Use::Present };
-    let (config, store) = open_store(cli, env, (purpose, &mut *console)).await?;
+    let (config, store) = open_store(cli, env, purpose, &mut *console).await?;
     if let Some(change) = DesiredChange::of(&args.command) {
-        let done = change::change_here((&store, &config), change, console, now).await;
+        let done = change::change_here(&store, &config, change, console, now).await;
         store.close().await;
         return done;
     }
     let done = match &args.command {
         WorkspaceCommand::Create(args) => {
-            let done = change::create_here((&store, &config), args, console, now).await;
+            let done = change::create_here(&store, &config, args, console, now).await;
             Ok(done.unwrap_or_else(|exit| exit))
         }
         // Changes were made above.
@@ -82,7 +82,7 @@ async fn run_here(
         WorkspaceCommand::Open(args) => open_port(&store, &config, args, console).await,
         WorkspaceCommand::Share(args) if args.port.is_none() => show(&store, args, console, now).await,
         WorkspaceCommand::Share(args) => match Journal::open(&config, now, console) {
-            Ok(journal) => run_share((&store, &config, &journal), args, console, now).await,
+            Ok(journal) => run_share(&store, &config, &journal, args, console, now).await,
             Err(exit) => Ok(exit),
         },
     };
@@ -210,14 +210,18 @@ async fn list(store: &Store, config: &Config, output: Output, console: &mut Cons
 }
 
 async fn run_share(
-    (store, config, journal): (&Store, &Config, &Journal),
+    store: &Store,
+    config: &Config,
+    journal: &Journal,
     args: &ShareArgs,
     console: &mut Console,
     now: UnixSeconds,
 ) -> Result<Exit, StoreError> {
     match (args.port, &args.with) {
-        (Some(port), Some(audience)) if args.revoke => unshare((store, journal), args, port, audience, console).await,
-        (Some(port), Some(audience)) => open((store, config, journal), args, (port, audience), console, now).await,
+        (Some(port), Some(audience)) if args.revoke => unshare(store, journal, args, port, audience, console).await,
+        (Some(port), Some(audience)) => {
+            open(&Operator { store, config, journal }, args, port, audience, console, now).await
+        }
         (_, None) | (None, Some(_)) => {
             console.complain("give a port and --with, or neither");
             Ok(Exit::Usage)
@@ -225,13 +229,22 @@ async fn run_share(
     }
 }
 
+/// The operator's side of a command: database, configuration and audit log.
+struct Operator<'a> {
+    store: &'a Store,
+    config: &'a Config,
+    journal: &'a Journal,
+}
+
 async fn open(
-    (store, config, journal): (&Store, &Config, &Journal),
+    operator: &Operator<'_>,
     args: &ShareArgs,
-    (port, audience): (Port, &Audience),
+    port: Port,
+    audience: &Audience,
     console: &mut Console,
     now: UnixSeconds,
 ) -> Result<Exit, StoreError> {
+    let &Operator { store, config, journal } = operator;
     let expires_at = args.lasting.map(|time| now.later(time));
     #[expect(clippy::expect_used, reason = "the text is a constant, and a test shares with it")]
     let by: UserName = OPERATOR.parse().expect("`operator` is a user name");
@@ -265,7 +278,8 @@ fn opened(share: &serde_json::Value, url: &str, output: Output) -> String {
 }
 
 async fn unshare(
-    (store, journal): (&Store, &Journal),
+    store: &Store,
+    journal: &Journal,
     args: &ShareArgs,
     port: Port,
     audience: &Audience,

@@ -28,7 +28,8 @@ impl Address {
     /// Creates the address, with its forwarding fields.
     pub(crate) fn new(
         authority: &str,
-        (name, port): (WorkspaceName, Option<Port>),
+        name: WorkspaceName,
+        port: Option<Port>,
         host: String,
         scheme: Scheme,
         peer: IpAddr,

@@ -251,7 +251,7 @@ impl Meter {
         } else if is_head && self.bodies.len() < BODIES_MAX {
             self.bodies.push(frame.stream);
         }
-        self.names.begin((frame.flags, frame.length), in_trailers);
+        self.names.begin(frame.flags, frame.length, in_trailers);
     }
 
     fn end_body(&mut self, stream: u32) {

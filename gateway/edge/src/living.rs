@@ -272,8 +272,8 @@ mod tests {
 
     fn address() -> Arc<Address> {
         let peer = std::net::Ipv4Addr::LOCALHOST.into();
-        let name = ("app".parse().unwrap(), Port::new(80));
-        Arc::new(Address::new("80-app.zone", name, "80-app.zone".into(), Scheme::Http, peer))
+        let name = "app".parse().unwrap();
+        Arc::new(Address::new("80-app.zone", name, Port::new(80), "80-app.zone".into(), Scheme::Http, peer))
     }
 
     fn grant() -> Grant {

@@ -28,7 +28,8 @@ impl Forwarder {
         mut request: Request<Incoming>,
         asked: Upgrade,
         route: Route,
-        (streams, metrics): (&Drain, &Metrics),
+        streams: &Drain,
+        metrics: &Metrics,
     ) -> Result<Response<ResponseBody>, Failure> {
         let user = hyper::upgrade::on(&mut request);
         let (mut parts, body) = request.into_parts();

@@ -114,14 +114,14 @@ impl EnvironmentBooks {
     }
 
     /// Settles a visit that has ended. After a panic, the environment is visited again, as after a start.
-    fn settle(&mut self, completion: Completion<EnvironmentId, VisitResult>, now: (Instant, UnixSeconds)) {
+    fn settle(&mut self, completion: Completion<EnvironmentId, VisitResult>, now: DriverTime) {
         let Completion { key: id, result } = completion;
         let queue = &mut self.runner.queue;
         let VisitResult { cluster, then } = match result {
             Ok(visit) => visit,
             Err(error) => {
                 warn!(%error, "a look at an environment ended badly");
-                queue.finish(id, Requeue::At(now.0 + READ_INTERVAL));
+                queue.finish(id, Requeue::At(now.clock + READ_INTERVAL));
                 return;
             }
         };
@@ -140,10 +140,17 @@ impl EnvironmentBooks {
     }
 }
 
+/// One moment on both clocks.
+#[derive(Clone, Copy, Debug)]
+struct DriverTime {
+    clock: Instant,
+    wall: UnixSeconds,
+}
+
 /// Converts a time of the wall clock: never later than after the longest pause, in case that clock was changed.
-fn instant_of(at: UnixSeconds, (now, wall): (Instant, UnixSeconds)) -> Instant {
-    let seconds = u64::try_from(at.get().saturating_sub(wall.get())).unwrap_or_default();
-    now + Duration::from_secs(seconds.min(REMOVE_PAUSE_MAX))
+fn instant_of(at: UnixSeconds, now: DriverTime) -> Instant {
+    let seconds = u64::try_from(at.get().saturating_sub(now.wall.get())).unwrap_or_default();
+    now.clock + Duration::from_secs(seconds.min(REMOVE_PAUSE_MAX))
 }
 
 /// Inputs of the driver's loop.
@@ -178,7 +185,7 @@ impl EnvironmentsShared {
                 }
                 Ok(()) = outside.arrivals.changed() => self.arrived(&mut books, &outside.registry),
                 Ok(()) = outside.configs.changed() => self.read_access().await,
-                Some(completion) = books.runner.next() => books.settle(completion, (Instant::now(), self.now())),
+                Some(completion) = books.runner.next() => books.settle(completion, DriverTime { clock: Instant::now(), wall: self.now() }),
             }
             self.start(&mut books, &outside);
             self.metrics.environments_due(books.runner.queue.waiting() + books.runner.queue.in_flight());
@@ -190,7 +197,7 @@ impl EnvironmentsShared {
         let room = room(books.runner.queue.in_flight(), self.seats.lock().taken());
         books.start(Instant::now(), room, |id, is_urgent| {
             let (inner, draining, stop) = (self.clone(), outside.draining.clone(), outside.stop.clone());
-            async move { inner.visit(id, is_urgent, (&draining, &stop)).await }
+            async move { inner.visit(id, is_urgent, &draining, &stop).await }
         });
     }
 

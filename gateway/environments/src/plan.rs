@@ -129,7 +129,7 @@ pub(super) fn applied(
         if let Some(missing) = all_wanted.iter().find(|name| !said.contains_key(*name)) {
             // A wanted object is missing without an error: such an answer is not believed.
             let message = format!("{}: {} {} is not there", CallError::NoAnswer, missing.1, missing.3);
-            let failure = (CallError::NoAnswer.code(), message);
+            let failure = FailedCall { code: CallError::NoAnswer.code(), message };
             return Applied::Again(again(tries, failure, PREPARE_PAUSE_MAX, now));
         }
         // Objects that are still being deleted are there, and so still recorded.
@@ -140,7 +140,8 @@ pub(super) fn applied(
     let mut errors = done.errors.iter().filter(|error| !is_let_go(error));
     if errors.clone().all(|error| is_of_the_moment(error.code)) {
         let message = errors.next().map_or_else(String::new, |error| error.message.clone());
-        return Applied::Again(again(tries, (RefusalCode::ObjectsFailed, message), PREPARE_PAUSE_MAX, now));
+        let failure = FailedCall { code: RefusalCode::ObjectsFailed, message };
+        return Applied::Again(again(tries, failure, PREPARE_PAUSE_MAX, now));
     }
     let may_be = without_strangers(may_be, done);
     Applied::Failed(if has_looked(done) { there(&may_be, done) } else { known_better(&may_be, done) })
@@ -189,21 +190,27 @@ pub(super) fn removed(
     };
     let left: Vec<ObjectRef> = recorded.iter().filter(is_left).cloned().collect();
     let left = known_better(&left, done);
-    let failure = match (error, done.left.first()) {
+    let (code, message) = match (error, done.left.first()) {
         (Some(error), _) => (RefusalCode::ObjectsFailed, error.message.clone()),
         (None, Some(blocker)) => (RefusalCode::EnvironmentBusy, format!("{} is still there", blocker.object)),
-        (None, None) => (RefusalCode::EnvironmentBusy, "something is still there".to_owned()),
+        (None, None) => (RefusalCode::EnvironmentBusy, "an object is still there".to_owned()),
     };
-    Removed::Left(left, again(tries, failure, REMOVE_PAUSE_MAX, now))
+    Removed::Left(left, again(tries, FailedCall { code, message }, REMOVE_PAUSE_MAX, now))
+}
+
+/// The reason to call again.
+struct FailedCall {
+    code: RefusalCode,
+    message: String,
 }
 
 /// Returns the tries after a call without an answer.
 fn after(error: CallError, tries: &Tries, pause_max: u64, now: UnixSeconds) -> Tries {
-    let failure = (error.code(), error.to_string());
+    let failure = FailedCall { code: error.code(), message: error.to_string() };
     match error {
         CallError::Overloaded => Tries {
             failures: tries.failures,
-            failure: Some((failure.0.as_str().to_owned(), failure.1)),
+            failure: Some((failure.code.as_str().to_owned(), failure.message)),
             retry_at: Some(now.later(Duration::from_secs(OVERLOADED_PAUSE))),
         },
         CallError::Absent
@@ -216,11 +223,11 @@ fn after(error: CallError, tries: &Tries, pause_max: u64, now: UnixSeconds) -> T
 }
 
 /// Counts one more failure and sets the time of the next try: each pause is twice the one before.
-fn again(tries: &Tries, (code, message): (RefusalCode, String), pause_max: u64, now: UnixSeconds) -> Tries {
+fn again(tries: &Tries, failure: FailedCall, pause_max: u64, now: UnixSeconds) -> Tries {
     let pause = 1_u64.checked_shl(tries.failures.min(32)).unwrap_or(u64::MAX).min(pause_max);
     Tries {
         failures: tries.failures.saturating_add(1),
-        failure: Some((code.as_str().to_owned(), message)),
+        failure: Some((failure.code.as_str().to_owned(), failure.message)),
         retry_at: Some(now.later(Duration::from_secs(pause))),
     }
 }

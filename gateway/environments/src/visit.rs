@@ -83,7 +83,8 @@ impl EnvironmentsShared {
         &self,
         id: EnvironmentId,
         mut is_urgent: bool,
-        (draining, stop): (&CancellationToken, &CancellationToken),
+        draining: &CancellationToken,
+        stop: &CancellationToken,
     ) -> VisitResult {
         let mut visit = VisitResult { cluster: None, then: Then::Rest };
         while !draining.is_cancelled() && !stop.is_cancelled() {

@@ -239,7 +239,7 @@ impl Shares {
         let entry = self.addresses.get(&AddressKey::of(from), self.nanos(now));
         let seat = entry.connections.take(self.bounds.connections);
         let seat = seat.ok_or_else(|| self.refuse(Limit::ConnectionsPerAddress))?;
-        let wait = self.turn(&entry, (self.bounds.arrivals, now), Limit::ConnectionsPerSecondPerAddress)?;
+        let wait = self.turn(&entry, self.bounds.arrivals, now, Limit::ConnectionsPerSecondPerAddress)?;
         Ok((Guest::new(self.clone(), entry, Some(seat), Some(place)), wait))
     }
 
@@ -251,7 +251,7 @@ impl Shares {
     /// The limit that is reached; it is counted.
     pub fn arrive_agent(self: &Arc<Self>, from: IpAddr, now: Instant) -> Result<(Guest, Duration), Limit> {
         let entry = self.agents.get(&AddressKey::of(from), self.nanos(now));
-        let wait = self.turn(&entry, (self.bounds.agent_arrivals, now), Limit::AgentConnectionsPerSecondPerAddress)?;
+        let wait = self.turn(&entry, self.bounds.agent_arrivals, now, Limit::AgentConnectionsPerSecondPerAddress)?;
         let (member, is_crowded) = entry.waiting.enter(self.bounds.agent_connections);
         if is_crowded {
             self.refused(Limit::AgentConnectionsPerAddress.name());
@@ -272,7 +272,7 @@ impl Shares {
         }
     }
 
-    fn turn(&self, entry: &AddressUse, (pace, now): (RateLimit, Instant), limit: Limit) -> Result<Duration, Limit> {
+    fn turn(&self, entry: &AddressUse, pace: RateLimit, now: Instant, limit: Limit) -> Result<Duration, Limit> {
         let patience = u64::try_from(TURN_PATIENCE.as_nanos()).unwrap_or(u64::MAX);
         let turn = entry.arrivals.take(pace, self.nanos(now), patience);
         turn.map(Duration::from_nanos).map_err(|_| self.refuse(limit))

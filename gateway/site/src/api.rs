@@ -168,7 +168,8 @@ impl Caller {
     pub(crate) fn new(
         principal: Option<Principal>,
         offered: Offered,
-        (path, shape): (&str, RequestShape),
+        path: &str,
+        shape: RequestShape,
         peer: IpAddr,
         trace: &str,
     ) -> Self {
@@ -326,10 +327,10 @@ impl Api {
             parts,
             codes_by_address: Attempts::new(CODE_ATTEMPTS_MAX),
             codes_by_user: Attempts::new(CODE_ATTEMPTS_MAX),
-            followers: Seats::new(FOLLOWERS.0, FOLLOWERS.1, ("event_streams_per_user", "event_streams")),
+            followers: Seats::new(FOLLOWERS.0, FOLLOWERS.1, "event_streams_per_user", "event_streams"),
             job_followers: environments::seats_of_jobs(),
             operator_followers: environments::seats_of_operators(),
-            uploads: Seats::new(UPLOADS.0, UPLOADS.1, ("uploads_per_user", "uploads")),
+            uploads: Seats::new(UPLOADS.0, UPLOADS.1, "uploads_per_user", "uploads"),
         });
         let api = routes().into_iter().fold(Router::new(), |router, (path, _, methods)| router.route(path, methods));
         let router = Router::new()

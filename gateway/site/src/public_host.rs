@@ -151,7 +151,7 @@ impl PublicHost {
         let authority = authority_of(parts).map_err(BadHost::failure)?;
         let here = Here { site: &self.site, authority, workspace: None, workspace_of: &|_| None };
         let shape = shape::read(&parts.method, &parts.headers, &offered, here);
-        let caller = Caller::new(principal, offered, (parts.uri.path(), shape), origin.peer, &self.failures.trace());
+        let caller = Caller::new(principal, offered, parts.uri.path(), shape, origin.peer, &self.failures.trace());
         Ok((caller.vouched(vouched), shape))
     }
 

@@ -96,8 +96,8 @@ impl PublicHost {
             Ok(authenticated) => authenticated,
             Err(error) => return self.sign_in_failed(visit, &error),
         };
-        let who = (provider.issuer().as_str(), identity.subject.as_str());
-        let user = match self.store.admit(who, &identity.wanted, &identity.groups, wall_clock()).await {
+        let (issuer, subject) = (provider.issuer().as_str(), identity.subject.as_str());
+        let user = match self.store.admit(issuer, subject, &identity.wanted, &identity.groups, wall_clock()).await {
             Ok(Admission::As(user)) => user,
             Ok(refused @ (Admission::NameTaken | Admission::Disabled)) => {
                 let is_taken = matches!(refused, Admission::NameTaken);

@@ -172,10 +172,10 @@ impl Store {
     pub async fn create_ci(&self, new: &NewCi<'_>, now: UnixSeconds) -> Result<Managed, CreateError> {
         let tags = serde_json::Value::from(new.tags).to_string();
         let mut transaction = self.write(About::Provider(new.provider.as_str())).await?;
-        make_room(&mut transaction, new.name, new.owner, (now, self.name_hold)).await?;
+        make_room(&mut transaction, new.name, new.owner, now, self.name_hold).await?;
         check_quotas(&mut transaction, new).await?;
         let workspace =
-            insert_workspace(&mut transaction, (new.name, self.name_hold), new.owner, Executor::Ci, now).await?;
+            insert_workspace(&mut transaction, new.name, self.name_hold, new.owner, Executor::Ci, now).await?;
         let (id, lifecycle) = (workspace.id, Lifecycle::new(now));
         insert_lifecycle(&mut transaction, id, &lifecycle, new.devfile).await?;
         sql("INSERT INTO ci_workspaces (workspace_id, provider, cache_key, project_url, project_ref, tags) \
@@ -215,7 +215,8 @@ impl Store {
     pub async fn begin_run(
         &self,
         workspace: WorkspaceId,
-        (revision, life): (i64, &Lifecycle),
+        revision: i64,
+        life: &Lifecycle,
         new: &NewCiRun<'_>,
         now: UnixSeconds,
     ) -> Result<Option<u64>, StoreError> {

@@ -93,11 +93,10 @@ impl Store {
         if newest.is_none_or(|(version, _)| version != new.config_version) {
             return Err(CreateError::ConfigChanged);
         }
-        make_room(&mut transaction, new.name, new.owner, (now, self.name_hold)).await?;
+        make_room(&mut transaction, new.name, new.owner, now, self.name_hold).await?;
         check_quotas(&mut transaction, new).await?;
         let workspace =
-            insert_workspace(&mut transaction, (new.name, self.name_hold), new.owner, Executor::Kubernetes, now)
-                .await?;
+            insert_workspace(&mut transaction, new.name, self.name_hold, new.owner, Executor::Kubernetes, now).await?;
         let (id, lifecycle) = (workspace.id, Lifecycle::new(now));
         insert_lifecycle(&mut transaction, id, &lifecycle, new.devfile).await?;
         insert_states(&mut transaction, id, new).await?;
@@ -134,7 +133,8 @@ fn made(workspace: Workspace, new: &NewManaged<'_>, lifecycle: Lifecycle, cluste
 /// Inserts the row that every workspace has. A name held back for another owner is reported as taken.
 pub(super) async fn insert_workspace(
     transaction: &mut Transaction,
-    (name, hold): (&WorkspaceName, NameHold),
+    name: &WorkspaceName,
+    hold: NameHold,
     owner: &UserName,
     executor: Executor,
     now: UnixSeconds,
@@ -160,13 +160,14 @@ pub(super) async fn make_room(
     transaction: &mut Transaction,
     name: &WorkspaceName,
     owner: &UserName,
-    (now, hold): (UnixSeconds, NameHold),
+    now: UnixSeconds,
+    hold: NameHold,
 ) -> Result<(), CreateError> {
     let statement = sql("SELECT id FROM workspaces JOIN lifecycles ON workspace_id = id \
          WHERE name = $1 AND owner = $2 AND desired = 'Terminated' AND actual = 'Terminated'");
     let statement = statement.bind(name.as_str()).bind(owner.as_str());
     if let Some(row) = statement.fetch_optional(&mut *transaction).await? {
-        delete_workspace(transaction, WorkspaceId(row.get("id")?), (now, hold)).await?;
+        delete_workspace(transaction, WorkspaceId(row.get("id")?), now, hold).await?;
     }
     Ok(())
 }
@@ -257,7 +258,8 @@ async fn cluster_name(transaction: &mut Transaction, cluster: ClusterId) -> Resu
 pub(super) async fn delete_workspace(
     transaction: &mut Transaction,
     id: WorkspaceId,
-    (now, hold): (UnixSeconds, NameHold),
+    now: UnixSeconds,
+    hold: NameHold,
 ) -> Result<bool, StoreError> {
     hold.leave(transaction, id, now).await?;
     for statement in [

@@ -21,13 +21,13 @@ impl Store {
         now: UnixSeconds,
     ) -> Result<Workspace, CreateError> {
         let mut transaction = self.write(About::WorkspacesOf(owner.as_str())).await?;
-        make_room(&mut transaction, name, owner, (now, self.name_hold)).await?;
+        make_room(&mut transaction, name, owner, now, self.name_hold).await?;
         let statement = "SELECT count(*) AS theirs FROM workspaces WHERE owner = $1 AND executor = $2";
         let row = sql(statement).bind(owner.as_str()).bind(Executor::External.as_str());
         let theirs = row.fetch_one(&mut transaction).await?.get("theirs")?;
         Quotas { cluster: None, user: most }.admit(0, theirs)?;
         let workspace =
-            insert_workspace(&mut transaction, (name, self.name_hold), owner, Executor::External, now).await?;
+            insert_workspace(&mut transaction, name, self.name_hold, owner, Executor::External, now).await?;
         transaction.commit().await?;
         Ok(workspace)
     }
@@ -55,7 +55,7 @@ impl Store {
         {
             return Ok(false);
         }
-        let is_deleted = delete_workspace(&mut transaction, WorkspaceId(row.get("id")?), (now, self.name_hold)).await?;
+        let is_deleted = delete_workspace(&mut transaction, WorkspaceId(row.get("id")?), now, self.name_hold).await?;
         transaction.commit().await?;
         Ok(is_deleted)
     }

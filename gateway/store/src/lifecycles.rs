@@ -95,7 +95,7 @@ impl Store {
         if statement.bind(workspace.0).fetch_optional(&mut transaction).await?.is_none() {
             return Ok(false);
         }
-        let is_gone = delete_workspace(&mut transaction, workspace, (now, self.name_hold)).await?;
+        let is_gone = delete_workspace(&mut transaction, workspace, now, self.name_hold).await?;
         transaction.commit().await?;
         Ok(is_gone)
     }

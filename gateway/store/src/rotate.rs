@@ -22,7 +22,8 @@ impl Store {
         &self,
         of: Option<&UserName>,
         id: TokenId,
-        (overlap, lasting): (Duration, Option<Duration>),
+        overlap: Duration,
+        lasting: Option<Duration>,
         now: UnixSeconds,
     ) -> Result<Rotated, StoreError> {
         let mut transaction = self.write(About::Token(id.0)).await?;

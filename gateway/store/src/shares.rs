@@ -121,7 +121,8 @@ impl Store {
     /// Dropped before it returns, it does everything or nothing.
     pub async fn replace_shares(
         &self,
-        (workspace, owner): (&WorkspaceName, &UserName),
+        workspace: &WorkspaceName,
+        owner: &UserName,
         shares: &[Share],
         expected: impl FnOnce(&[Share]) -> bool + Send,
         now: UnixSeconds,

@@ -214,7 +214,7 @@ mod tests {
     async fn session_of_a_user_who_was_disabled_does_not_come_back() {
         each(async |store| {
             let (public, other) = (session(1, None), KeptSession { user: "bob".parse().unwrap(), ..session(2, None) });
-            store.admit(("i", "s"), &public.user, &[], UnixSeconds::new(1)).await.unwrap();
+            store.admit("i", "s", &public.user, &[], UnixSeconds::new(1)).await.unwrap();
             let changes = [&public, &other].map(|session| SessionChange::Begun(Box::new(session.clone())));
             store.keep_browser_sessions(None, &changes).await.unwrap();
             assert!(store.disable_user(&public.user, UnixSeconds::new(2)).await.unwrap());

@@ -222,12 +222,12 @@ async fn shares_are_replaced_as_a_whole_by_the_owner_only_and_what_stays_keeps_i
         store.share(&name, &of_port(80, "public", None), &bob, at(2)).await.unwrap();
         store.share(&name, &of_port(81, "public", Some(5)), &bob, at(2)).await.unwrap();
         let wanted = [of_port(80, "public", None), of_port(82, "user:bob", Some(90))];
-        let refused = store.replace_shares((&name, &bob), &wanted, |_| true, at(10)).await.unwrap();
+        let refused = store.replace_shares(&name, &bob, &wanted, |_| true, at(10)).await.unwrap();
         assert_eq!(refused, Replaced::NoSuchWorkspace, "it is not bob's");
-        let changed = store.replace_shares((&name, &ann), &wanted, |_| false, at(10)).await.unwrap();
+        let changed = store.replace_shares(&name, &ann, &wanted, |_| false, at(10)).await.unwrap();
         assert_eq!(changed, Replaced::Changed);
         let seen = |shares: &[gateway_types::Share]| shares == [of_port(80, "public", None)];
-        let done = store.replace_shares((&name, &ann), &wanted, seen, at(10)).await.unwrap();
+        let done = store.replace_shares(&name, &ann, &wanted, seen, at(10)).await.unwrap();
         let before = vec![of_port(80, "public", None)];
         assert_eq!(done, Replaced::Done { before, after: wanted.to_vec() }, "what had expired was not there any more");
         let makers = sql("SELECT created_by FROM shares ORDER BY port").fetch_all(&store.readers).await.unwrap();
@@ -320,15 +320,15 @@ async fn own_tokens_are_made_listed_rotated_and_revoked_and_nobody_elses() {
         assert_eq!(store.tokens_of(&bob, None, 9).await.unwrap(), []);
 
         assert_eq!(store.revoke_own_token(&bob, agents.id, at(5)).await.unwrap(), None);
-        let refused = store.rotate_token(Some(&bob), agents.id, (Duration::ZERO, None), at(5)).await.unwrap();
+        let refused = store.rotate_token(Some(&bob), agents.id, Duration::ZERO, None, at(5)).await.unwrap();
         assert!(matches!(refused, Rotated::NoSuchToken), "{refused:?}");
-        let overlap = (Duration::from_secs(10), None);
-        let rotated = store.rotate_token(Some(&ann), agents.id, overlap, at(50)).await.unwrap();
+        let overlap = Duration::from_secs(10);
+        let rotated = store.rotate_token(Some(&ann), agents.id, overlap, None, at(50)).await.unwrap();
         let Rotated::Done { successor, expires_at, until, old_hash } = rotated else { panic!("{rotated:?}") };
         assert_eq!((expires_at, until, old_hash), (Some(at(149)), at(60), agents.token.hash()));
         let kept = store.token_by_hash(&successor.token.hash()).await.unwrap().unwrap();
         assert_eq!((kept.note, kept.expires_at, kept.subject), (terms.note, Some(at(149)), listed[1].subject.clone()));
-        let again = store.rotate_token(Some(&ann), agents.id, overlap, at(51)).await.unwrap();
+        let again = store.rotate_token(Some(&ann), agents.id, overlap, None, at(51)).await.unwrap();
         assert!(matches!(again, Rotated::NotLive), "{again:?}");
 
         assert_eq!(store.revoke_own_token(&ann, own.id, at(70)).await.unwrap(), Some(own.token.hash()));
@@ -351,10 +351,11 @@ async fn token_of_a_cluster_speaks_for_it_alone_and_rotates_for_the_operator() {
         let found = store.token_by_hash(&made.token.hash()).await.unwrap().unwrap();
         assert_eq!((found.subject, found.hint.as_str()), (subject.clone(), made.token.hint()));
         assert_eq!(store.tokens_of(&user("ann"), None, 9).await.unwrap(), [], "it is in nobody's list");
-        let overlap = (Duration::ZERO, None);
-        let refused = store.rotate_token(Some(&user("ann")), made.id, overlap, at(2)).await.unwrap();
+        let refused = store.rotate_token(Some(&user("ann")), made.id, Duration::ZERO, None, at(2)).await.unwrap();
         assert!(matches!(refused, Rotated::NoSuchToken), "{refused:?}");
-        let Rotated::Done { successor, .. } = store.rotate_token(None, made.id, overlap, at(2)).await.unwrap() else {
+        let Rotated::Done { successor, .. } =
+            store.rotate_token(None, made.id, Duration::ZERO, None, at(2)).await.unwrap()
+        else {
             panic!("the operator may")
         };
         let listed = store.list_tokens().await.unwrap();

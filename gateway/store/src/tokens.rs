@@ -68,7 +68,7 @@ impl Store {
     ) -> Result<NewToken, StoreError> {
         let token = Token::generate(TokenKind::Agent)?;
         let mut transaction = self.write(About::Nothing).await?;
-        let workspace_id = find_or_create(&mut transaction, (workspace, self.name_hold), owner, now).await?;
+        let workspace_id = find_or_create(&mut transaction, workspace, self.name_hold, owner, now).await?;
         let id = insert(&mut transaction, &token, Holder::Agent(workspace_id), terms, now).await?;
         transaction.commit().await?;
         Ok(NewToken { id, token })

@@ -18,7 +18,8 @@ impl Store {
     /// Dropped before it returns, it does everything or nothing.
     pub async fn admit(
         &self,
-        (issuer, subject): (&str, &str),
+        issuer: &str,
+        subject: &str,
         wanted: &UserName,
         groups: &[GroupName],
         now: UnixSeconds,

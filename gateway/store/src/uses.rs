@@ -79,7 +79,7 @@ impl Store {
             .fetch_optional(&mut transaction)
             .await?;
         let workspace = if token.create && found.is_none() {
-            Some(find_or_create(&mut transaction, (token.workspace, self.name_hold), token.owner, now).await?)
+            Some(find_or_create(&mut transaction, token.workspace, self.name_hold, token.owner, now).await?)
         } else {
             let row = sql("SELECT id, owner FROM workspaces WHERE name = $1")
                 .bind(token.workspace.as_str())
@@ -98,7 +98,7 @@ impl Store {
             }
             return Ok(Spent::Again(UnixSeconds::new(row.get("until")?)));
         }
-        clear(&mut transaction, workspace, (now, self.name_hold)).await?;
+        clear(&mut transaction, workspace, now, self.name_hold).await?;
         sql("INSERT INTO agent_token_uses (issuer, use_id, token_hash, process_hash, workspace_id, used_at, until, \
              forget_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)")
         .bind(token.issuer)
@@ -140,7 +140,8 @@ impl Store {
 async fn clear(
     transaction: &mut Transaction,
     kept: WorkspaceId,
-    (now, hold): (UnixSeconds, NameHold),
+    now: UnixSeconds,
+    hold: NameHold,
 ) -> Result<(), StoreError> {
     let over = "DELETE FROM agent_token_uses WHERE (issuer, use_id) IN \
          (SELECT issuer, use_id FROM agent_token_uses WHERE forget_at <= $1 LIMIT $2) RETURNING workspace_id";

@@ -61,7 +61,7 @@ impl Store {
                 self.lost("a statement was not answered");
             }
             let began = Instant::now();
-            let asked = self.ask(single, (&mut feed, &mut changed), is_away);
+            let asked = self.ask(single, &mut feed, &mut changed, is_away);
             let Some(answer) = stop.run_until_cancelled(asked).await else { return Ok(()) };
             was_away = is_away;
             match answer {
@@ -71,7 +71,7 @@ impl Store {
                         let seconds = outage.since.elapsed().as_secs();
                         info!(seconds, "the store is back");
                     }
-                    self.tidy(&mut feed, (&mut clear_at, &mut write_at)).await;
+                    self.tidy(&mut feed, &mut clear_at, &mut write_at).await;
                 }
                 PollOutcome::Taken(error) => {
                     self.availability.failed(began);
@@ -106,7 +106,8 @@ impl Store {
     async fn ask(
         &self,
         single: &SingleGateway,
-        (feed, changed): (&mut Feed, &mut (impl FnMut(&AccessChange) + Send)),
+        feed: &mut Feed,
+        changed: &mut (impl FnMut(&AccessChange) + Send),
         is_away: bool,
     ) -> PollOutcome {
         let patience = if is_away { CONNECT_TIME_MAX } else { ANSWER_TIME_MAX };
@@ -130,7 +131,7 @@ impl Store {
     }
 
     /// Does periodic work: deletes old changes, tries to write.
-    async fn tidy(&self, feed: &mut Feed, (clear_at, write_at): (&mut Instant, &mut Instant)) {
+    async fn tidy(&self, feed: &mut Feed, clear_at: &mut Instant, write_at: &mut Instant) {
         let now = Instant::now();
         if now >= *clear_at {
             *clear_at = now + CLEAR_INTERVAL;

@@ -150,7 +150,8 @@ pub(super) async fn find_own(
 /// then the transaction must not be committed.
 pub(super) async fn find_or_create(
     connection: &mut Transaction,
-    (name, hold): (&WorkspaceName, NameHold),
+    name: &WorkspaceName,
+    hold: NameHold,
     owner: &UserName,
     now: UnixSeconds,
 ) -> Result<WorkspaceId, StoreError> {

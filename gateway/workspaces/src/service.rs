@@ -169,7 +169,7 @@ impl Workspaces {
         }
         let (addresses, name, cluster) = (self.addresses.clone(), name.clone(), cluster.name.clone());
         // A large devfile takes long enough to keep others on this thread waiting.
-        let work = move || prepare(&addresses, &name, &cluster, (config_version, &config), devfile.as_deref());
+        let work = move || prepare(&addresses, &name, &cluster, config_version, &config, devfile.as_deref());
         tokio::task::spawn_blocking(work).await.map_err(|_| WorkspaceError::Interrupted)?
     }
 
@@ -254,7 +254,8 @@ fn prepare(
     addresses: &Addresses,
     name: &WorkspaceName,
     cluster: &ClusterName,
-    (config_version, config): (ConfigVersion, &ClusterConfig),
+    config_version: ConfigVersion,
+    config: &ClusterConfig,
     given: Option<&[u8]>,
 ) -> Result<Prepared, WorkspaceError> {
     let text = given.unwrap_or(devfile::DEFAULT_DEVFILE.as_bytes());

@@ -60,7 +60,7 @@ async fn make(gateway: &TestGateway) {
     let made = gateway.store.create_ci(&new, wall_clock()).await.unwrap();
     let run = NewCiRun { key: "fedcba9876543210fedcba9876543210", token: None };
     let life = made.lifecycle.clone();
-    let begun = gateway.store.begin_run(made.workspace.id, (life.revision, &life), &run, wall_clock()).await.unwrap();
+    let begun = gateway.store.begin_run(made.workspace.id, life.revision, &life, &run, wall_clock()).await.unwrap();
     assert_eq!(begun, Some(1));
     change_run(&gateway.store, |state| {
         let run = state.run.as_mut().unwrap();

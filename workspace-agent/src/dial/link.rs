@@ -60,13 +60,13 @@ async fn try_all<N: Network>(
     greeting: &Greeting,
     greeted: &AtomicBool,
 ) -> Result<(LinkConnection, Dialed), DialFailure> {
-    let failure = match attempt(network, (plan.first, plan.then), greeting, greeted).await {
+    let failure = match attempt(network, plan.first, plan.then, greeting, greeted).await {
         Err(failure) => failure,
         linked => return linked,
     };
     let Some(then) = plan.then.filter(|_| cannot_pass(&failure)) else { return Err(failure) };
     info!(cause = with_sources(&failure), "HTTP/2 does not get through, trying a WebSocket");
-    match attempt(network, (then, None), greeting, greeted).await {
+    match attempt(network, then, None, greeting, greeted).await {
         // A refusal of the gateway itself; the first failure is of no interest any more.
         Err(refused @ DialFailure::Rpc(ConnectError::Refused(_))) => Err(refused),
         Err(second) => Err(DialFailure::Neither { http2: with_sources(&failure), websocket: with_sources(&second) }),
@@ -76,7 +76,8 @@ async fn try_all<N: Network>(
 
 async fn attempt<N: Network>(
     network: &N,
-    (via, or): (Via, Option<Via>),
+    via: Via,
+    or: Option<Via>,
     greeting: &Greeting,
     greeted: &AtomicBool,
 ) -> Result<(LinkConnection, Dialed), DialFailure> {
@@ -90,14 +91,16 @@ async fn attempt<N: Network>(
     greeted.store(true, Ordering::Relaxed);
     // The TLS handshake settled on HTTP/1.1: HTTP/2 needs no trial.
     let via = if connected.is_http1 { or.unwrap_or(via) } else { via };
+    let (authority, scheme) = network.origin();
     match via {
-        Via::Http2 => over_http2(network.origin(), connected, greeting).await,
-        Via::WebSocket => over_websocket(network.origin(), connected, greeting).await,
+        Via::Http2 => over_http2(authority, scheme, connected, greeting).await,
+        Via::WebSocket => over_websocket(authority, connected, greeting).await,
     }
 }
 
 async fn over_http2(
-    (authority, scheme): (Authority, Scheme),
+    authority: Authority,
+    scheme: Scheme,
     Connected { stream, pace, .. }: Connected,
     greeting: &Greeting,
 ) -> Result<(LinkConnection, Dialed), DialFailure> {
@@ -112,7 +115,7 @@ async fn over_http2(
 }
 
 async fn over_websocket(
-    (authority, _scheme): (Authority, Scheme),
+    authority: Authority,
     Connected { stream, pace, .. }: Connected,
     greeting: &Greeting,
 ) -> Result<(LinkConnection, Dialed), DialFailure> {

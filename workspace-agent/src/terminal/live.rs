@@ -60,7 +60,8 @@ impl LiveTerminal {
     pub(super) fn new(
         number: u64,
         size: Size,
-        (pty, child): (Pty, Child),
+        pty: Pty,
+        child: Child,
         close: CancellationToken,
     ) -> (Arc<Self>, RunningTerminal) {
         let (sender, inputs) = mpsc::channel(INPUTS_MAX);
@@ -217,5 +218,6 @@ pub(super) fn start(
     size: Size,
     close: CancellationToken,
 ) -> io::Result<(Arc<LiveTerminal>, RunningTerminal)> {
-    Ok(LiveTerminal::new(number, size, shell::start(options, size)?, close))
+    let (pty, child) = shell::start(options, size)?;
+    Ok(LiveTerminal::new(number, size, pty, child, close))
 }

@@ -1,19 +1,12 @@
 //! What the programs never do, and which libraries they never go back to.
 
-use super::lex::lex;
+use super::lex::{Token, after_group, lex};
 use super::paths::paths;
 use super::repository::Repository;
 use super::source::without_tests;
 
-/// Where the sources of the programs are.
-const PROGRAMS: [&str; 6] = [
-    "program-log/src/",
-    "proto/src/",
-    "proto/link/src/",
-    "gateway/src/",
-    "workspace-agent/src/",
-    "workspace-agent/cluster/src/",
-];
+/// Folders with the crates of the programs, each with its sources in `src/`.
+const PROGRAMS: [&str; 4] = ["program-log/", "proto/", "gateway/", "workspace-agent/"];
 
 /// Queues without a bound: memory that a slow reader makes grow.
 const UNBOUNDED: [&str; 4] = ["unbounded_channel", "UnboundedSender", "UnboundedReceiver", "unbounded_send"];
@@ -39,9 +32,22 @@ const FIXED: [(&str, [u32; 3]); 6] = [
 
 /// Returns what the sources of the programs do that they should not.
 pub(crate) fn check_sources(repository: &Repository) -> Vec<String> {
-    let is_test = |path: &str| path.ends_with("tests.rs") || path.contains("/tests/");
-    let is_program = |path: &str| PROGRAMS.iter().any(|folder| path.starts_with(folder)) && !is_test(path);
     repository.check_sources(|path, text| if is_program(path) { in_source(path, text) } else { Vec::new() })
+}
+
+/// Returns the functions of the programs that take tuples apart among their parameters.
+pub(crate) fn check_parameters(repository: &Repository) -> Vec<String> {
+    repository.check_sources(|path, text| if is_program(path) { tuples_in(path, text) } else { Vec::new() })
+}
+
+fn is_program(path: &str) -> bool {
+    let is_test = path.ends_with("tests.rs") || path.contains("/tests/");
+    PROGRAMS.iter().any(|folder| path.starts_with(folder)) && path.contains("/src/") && !is_test
+}
+
+fn tuples_in(path: &str, text: &str) -> Vec<String> {
+    let tokens = without_tests(&lex(text));
+    unnamed_pairs(&tokens).map(|line| format!("{path}:{line}: a tuple as argument: name its fields")).collect()
 }
 
 fn in_source(path: &str, text: &str) -> Vec<String> {
@@ -57,6 +63,47 @@ fn in_source(path: &str, text: &str) -> Vec<String> {
         }
     }
     problems
+}
+
+/// Returns the lines of functions whose parameters take a tuple apart: values that belong together have a type with
+/// named fields, and others are parameters of their own.
+fn unnamed_pairs<'a>(tokens: &'a [Token<'a>]) -> impl Iterator<Item = usize> + 'a {
+    let functions = tokens.iter().enumerate().filter(|(_, token)| token.is("fn"));
+    functions.filter_map(|(at, token)| {
+        let open = parameters(tokens, at + 1)?;
+        let end = after_group(tokens, open);
+        let mut index = open + 1;
+        while index < end {
+            if tokens.get(index)?.is("(") {
+                let after = after_group(tokens, index);
+                let begins = tokens.get(index - 1).is_some_and(|before| before.is("(") || before.is(","));
+                if begins && tokens.get(after).is_some_and(|mark| mark.is(":")) {
+                    return Some(token.line);
+                }
+                index = after;
+            } else {
+                index += 1;
+            }
+        }
+        None
+    })
+}
+
+/// Returns the bracket that opens the parameters of the function whose name is at `name`, behind its generics.
+fn parameters(tokens: &[Token<'_>], name: usize) -> Option<usize> {
+    let mut angles = 0_usize;
+    let mut arrow = false;
+    for (index, token) in tokens.iter().enumerate().skip(name + 1) {
+        match token.text {
+            "<" => angles += 1,
+            ">" if !arrow => angles = angles.saturating_sub(1),
+            "(" if angles == 0 => return Some(index),
+            "{" | ";" => return None,
+            _ => {}
+        }
+        arrow = token.is("-");
+    }
+    None
 }
 
 /// Returns what in the manifest would make one panic the end of the process.
@@ -98,6 +145,15 @@ mod tests {
         assert_eq!(check("tokio::io::copy_bidirectional(&mut a, &mut b).await"), 1);
         assert_eq!(check("#[cfg(test)] mod tests { use tokio::io::copy; } // unbounded_channel"), 0);
         assert_eq!(check("Pace::unbounded(); std::fs::copy(a, b); mpsc::channel(8)"), 0);
+    }
+
+    #[test]
+    fn tuples_among_the_parameters_are_found() {
+        let check = |source: &str| tuples_in("a.rs", source).len();
+        assert_eq!(check("fn f(a: u8, (b, c): (u8, u8)) {}"), 1);
+        assert_eq!(check("async fn f<F: Fn(u8) -> (u8, u8)>((b, c): (u8, u8), a: F) {}"), 1);
+        assert_eq!(check("fn f(Pair { b, c }: Pair, d: fn(u8) -> (u8, u8)) { g(|(a, b): (u8, u8)| a) }"), 0);
+        assert_eq!(check("fn f(&self, pair: (u8, u8)) -> u8 { (a, b) }"), 0);
     }
 
     #[test]

@@ -125,6 +125,11 @@ fn programs_have_no_queue_without_a_bound_and_no_small_copies() {
 }
 
 #[test]
+fn functions_take_no_tuples_apart() {
+    assert_none(&habits::check_parameters(&Repository::open()));
+}
+
+#[test]
 fn programs_unwind_when_a_task_panics() {
     assert_none(&habits::check_panics(&Repository::open().read("Cargo.toml")));
 }

@@ -113,7 +113,7 @@ impl RunIssuer {
             // The pipeline that asks for the definition may have jobs of the project beside it, which are no workspace.
             return Err(CredentialRefusal::RunUnknown);
         }
-        Ok(self.identity(job, found, token_hash, (now.wall, expires_at)))
+        Ok(self.identity(job, found, token_hash, now.wall, expires_at))
     }
 
     /// Finds the run of the job with this token, and its owner, without using the token up.
@@ -173,7 +173,8 @@ impl RunIssuer {
         job: RunClaims,
         found: RunOwner,
         token_hash: [u8; 32],
-        (now, expires_at): (UnixSeconds, UnixSeconds),
+        now: UnixSeconds,
+        expires_at: UnixSeconds,
     ) -> AgentIdentity {
         let once = Once {
             workspace: found.workspace,

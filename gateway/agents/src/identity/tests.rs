@@ -44,7 +44,7 @@ async fn agent_of_a_workspace_whose_ci_system_is_turned_off_or_taken_out_is_told
     };
     let made = store.create_ci(&new, wall_clock()).await.unwrap();
     let (life, run) = (&made.lifecycle, NewCiRun { key: "r1", token: None });
-    assert!(store.begin_run(made.workspace.id, (life.revision, life), &run, wall_clock()).await.unwrap().is_some());
+    assert!(store.begin_run(made.workspace.id, life.revision, life, &run, wall_clock()).await.unwrap().is_some());
     let subject = Subject::Workspace(name);
     for (is_enabled, providers, expected) in [
         (true, vec!["local"], Ok(())),

@@ -64,10 +64,10 @@ impl BrowserSessions {
             .iter()
             .map(|Noted { key, is_stored }| {
                 let (row, used) = if let Some(session) = state.public.get(key) {
-                    (self.row(*key, &session.who, session.opened_ms, (&session.used, session.peer), at), &session.used)
+                    (self.row(*key, &session.who, session.opened_ms, &session.used, session.peer, at), &session.used)
                 } else if let Some(session) = state.hosts.get(key) {
                     let who = &session.parent_session.who;
-                    let row = self.row(*key, who, session.opened_ms, (&session.used, session.peer), at);
+                    let row = self.row(*key, who, session.opened_ms, &session.used, session.peer, at);
                     let of = Some(KeptParent { parent: session.parent, host: session.host.clone() });
                     (KeptSession { of, provider: None, ..row }, &session.used)
                 } else {
@@ -84,14 +84,7 @@ impl BrowserSessions {
         changes
     }
 
-    fn row(
-        &self,
-        id: Digest,
-        who: &SignedIn,
-        opened_ms: i64,
-        (used, peer): (&LastUse, IpAddr),
-        at: Both,
-    ) -> KeptSession {
+    fn row(&self, id: Digest, who: &SignedIn, opened_ms: i64, used: &LastUse, peer: IpAddr, at: Both) -> KeptSession {
         let seconds = |ms| i64::try_from(age(self.epoch, at.now, ms).as_secs()).unwrap_or(i64::MAX);
         let date = |ms| UnixSeconds::new(at.wall.get().saturating_sub(seconds(ms)));
         let provider =

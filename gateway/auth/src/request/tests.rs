@@ -107,10 +107,10 @@ async fn session_proves_its_user_at_its_own_host_only() {
         (&host, OfferedAt::Workspace("8081-app.zone"), &None),
     ] {
         let offered = Offered::Session(id.digest());
-        assert_eq!(&identities.principal(&offered, at, (now, WALL), nobody).await.unwrap(), expected, "{at:?}");
+        assert_eq!(&identities.principal(&offered, at, now, WALL, nobody).await.unwrap(), expected, "{at:?}");
     }
     for offered in [Offered::Nothing, Offered::Refused] {
-        assert_eq!(identities.principal(&offered, OfferedAt::Public, (now, WALL), nobody).await, Ok(None));
+        assert_eq!(identities.principal(&offered, OfferedAt::Public, now, WALL, nobody).await, Ok(None));
     }
 }
 
@@ -132,15 +132,15 @@ async fn token_is_asked_for_once_until_it_is_forgotten() {
         }
     };
     let known = Ok(Some(Principal { user: bob.clone(), via: Via::ApiToken, groups: Arc::default() }));
-    assert_eq!(identities.principal(&offered, at, (now, WALL), found).await, known);
-    assert_eq!(identities.principal(&offered, at, (now, WALL), nobody).await, known);
+    assert_eq!(identities.principal(&offered, at, now, WALL, found).await, known);
+    assert_eq!(identities.principal(&offered, at, now, WALL, nobody).await, known);
     let later = UnixSeconds::new(WALL.get() + 1);
     assert_eq!(
-        identities.principal(&offered, at, (now, later), nobody).await,
+        identities.principal(&offered, at, now, later, nobody).await,
         Ok(None),
         "it has expired while it was known"
     );
     identities.forget_token(&hash, now);
     let gone = |_| async { Ok::<_, Infallible>(None) };
-    assert_eq!(identities.principal(&offered, at, (now, WALL), gone).await, Ok(None));
+    assert_eq!(identities.principal(&offered, at, now, WALL, gone).await, Ok(None));
 }

@@ -86,7 +86,8 @@ impl CiDriver {
         &self,
         system: &System,
         found: &VisitedWorkspace,
-        (heard, ending): (&ObservedRun, Ending),
+        heard: &ObservedRun,
+        ending: Ending,
         now: UnixSeconds,
     ) -> Result<(), StoreError> {
         // A session that is still there has no agent at its other end any more.
@@ -143,7 +144,7 @@ impl CiDriver {
             }
         };
         heard.well();
-        self.show(found, (ActualState::Terminated, reason.as_deref()), now).await?;
+        self.show(found, ActualState::Terminated, reason.as_deref(), now).await?;
         Ok(VisitNext::Again)
     }
 }

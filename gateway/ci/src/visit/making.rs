@@ -18,7 +18,8 @@ impl CiDriver {
         &self,
         system: &System,
         found: &VisitedWorkspace,
-        (anew, reason): (bool, Option<&str>),
+        anew: bool,
+        reason: Option<&str>,
         now: UnixSeconds,
     ) -> Result<(), StoreError> {
         if anew && (found.ci.failures > 0 || found.ci.retry_at.is_some()) {
@@ -28,7 +29,7 @@ impl CiDriver {
         let token = if system.needs_token { Some(Token::generate(TokenKind::Agent)?) } else { None };
         let next = found.life.observe(ActualState::Starting, reason, now);
         let new = NewCiRun { key: key.as_str(), token: token.as_ref() };
-        let begun = self.store.begin_run(found.id, (found.life.revision, &next), &new, now).await?;
+        let begun = self.store.begin_run(found.id, found.life.revision, &next, &new, now).await?;
         if let Some(run) = begun {
             self.metrics.run_began();
             info!(workspace = %found.name, run, provider = %found.ci.provider, "a job is asked for");
@@ -52,10 +53,10 @@ impl CiDriver {
         let yaml = match made {
             Ok(yaml) => yaml,
             Err(NoDefinition::Impossible(error)) => {
-                return self.refused(found, (&found.ci, is_first), heard, &error.to_string(), now).await;
+                return self.refused(found, &found.ci, is_first, heard, &error.to_string(), now).await;
             }
             Err(error @ NoDefinition::Interrupted) => {
-                self.trouble(found, heard, (&error.to_string(), None), now);
+                self.trouble(found, heard, &error.to_string(), None, now);
                 return Ok(());
             }
         };
@@ -103,7 +104,7 @@ impl CiDriver {
                 // The failed request may take effect for as long as one that leaves now.
                 self.put(found, &plan::asked(&asked, now), now).await
             }
-            Err(error) => self.refused(found, (&asked, is_first), heard, &error.to_string(), now).await,
+            Err(error) => self.refused(found, &asked, is_first, heard, &error.to_string(), now).await,
         }
     }
 
@@ -125,7 +126,8 @@ impl CiDriver {
     async fn refused(
         &self,
         found: &VisitedWorkspace,
-        (asked, is_first): (&CiState, bool),
+        asked: &CiState,
+        is_first: bool,
         heard: &mut ObservedRun,
         why: &str,
         now: UnixSeconds,

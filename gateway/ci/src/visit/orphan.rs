@@ -20,7 +20,7 @@ impl CiDriver {
         now: UnixSeconds,
     ) -> Result<VisitNext, StoreError> {
         let decision = orphaned(&found.life, &found.ci, is_up);
-        if self.show(found, (decision.actual, Some(&decision.reason)), now).await? {
+        if self.show(found, decision.actual, Some(&decision.reason), now).await? {
             return Ok(VisitNext::Again);
         }
         match decision.step {

@@ -28,7 +28,7 @@ pub(super) async fn stop(speaker: &Speaker, args: &StopArgs, console: &mut Conso
         Err(error) => return complain(&error, console),
     };
     if args.forget {
-        return forget(speaker, args, by, (&environment, whole), console).await;
+        return forget(speaker, args, by, &environment, whole, console).await;
     }
     let (client, state) = (speaker.client(), if args.begin { "stopping" } else { "stopped" });
     let path = format!("/environments/{}", environment.id);
@@ -70,7 +70,8 @@ async fn forget(
     speaker: &Speaker,
     args: &StopArgs,
     by: Instant,
-    (found, whole): (&Environment, Value),
+    found: &Environment,
+    whole: Value,
     console: &mut Console,
 ) -> Exit {
     let path = format!("/environments/{}?forget=true", found.id);

@@ -49,7 +49,7 @@ pub(super) async fn run(client: &GatewayClient, args: &TokenArgs, console: &mut 
             add_life(&mut body, rotate.expires);
             let made: Result<PrintedToken, _> = client.post(&format!("/tokens/{}/rotate", rotate.id), &body).await;
             match made {
-                Ok(made) => Ok(hand_over(client, &made, (file, rotate.output), console).await),
+                Ok(made) => Ok(hand_over(client, &made, file, rotate.output, console).await),
                 Err(error) => Err(error),
             }
         }
@@ -110,7 +110,7 @@ async fn create_token(
         Err(exit) => return Ok(exit),
     };
     let made: PrintedToken = client.post("/tokens", &body).await?;
-    Ok(hand_over(client, &made, (file, args.output), console).await)
+    Ok(hand_over(client, &made, file, args.output, console).await)
 }
 
 fn add_life(body: &mut Value, lasting: Option<Duration>) {
@@ -123,7 +123,8 @@ fn add_life(body: &mut Value, lasting: Option<Duration>) {
 async fn hand_over(
     client: &GatewayClient,
     made: &PrintedToken,
-    (file, output): (Option<TokenFile>, Output),
+    file: Option<TokenFile>,
+    output: Output,
     console: &mut Console,
 ) -> Exit {
     let handed =

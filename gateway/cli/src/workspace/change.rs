@@ -141,7 +141,8 @@ pub(super) async fn change(
 
 /// Changes a workspace in this machine's database; a running gateway sees it within seconds.
 pub(super) async fn change_here(
-    (store, config): (&Store, &Config),
+    store: &Store,
+    config: &Config,
     change: DesiredChange<'_>,
     console: &mut Console,
     now: UnixSeconds,
@@ -237,7 +238,8 @@ pub(super) async fn create(
 
 /// Makes a workspace in this machine's database.
 pub(super) async fn create_here(
-    (store, config): (&Store, &Config),
+    store: &Store,
+    config: &Config,
     args: &CreateArgs,
     console: &mut Console,
     now: UnixSeconds,
@@ -247,7 +249,7 @@ pub(super) async fn create_here(
         return Err(Exit::Usage);
     };
     if args.executor == RunsOn::External {
-        return create_external_here((store, config), args, &owner, console, now).await;
+        return create_external_here(store, config, args, &owner, console, now).await;
     }
     let (devfile, variables) = read(args).map_err(|error| complain(&error, console))?;
     let journal = Journal::open(config, now, console)?;
@@ -277,7 +279,8 @@ pub(super) async fn create_here(
 
 /// Makes an external workspace in this machine's database. The operator makes as many as they like.
 async fn create_external_here(
-    (store, config): (&Store, &Config),
+    store: &Store,
+    config: &Config,
     args: &CreateArgs,
     owner: &UserName,
     console: &mut Console,

@@ -188,7 +188,7 @@ async fn share(
     };
     for left in (0..TRIES).rev() {
         let (Shares { shares }, tag) = client.get_tagged(&path).await?;
-        let Some(wanted) = changed(shares, args, (port, audience), now) else {
+        let Some(wanted) = changed(shares, args, port, audience, now) else {
             console.complain(format_args!("port {port} of {} is not shared with {audience}", args.workspace));
             return Ok(Exit::Failed);
         };
@@ -213,7 +213,8 @@ async fn share(
 fn changed(
     mut shares: Vec<ShareRow>,
     args: &ShareArgs,
-    (port, audience): (Port, &Audience),
+    port: Port,
+    audience: &Audience,
     now: UnixSeconds,
 ) -> Option<Vec<ShareRow>> {
     let audience = audience.to_string();
@@ -280,7 +281,7 @@ mod tests {
         let apply = |words: &str, shares: &[(u16, &str)]| {
             let args = args(words);
             let (port, audience) = (args.port.unwrap(), args.with.clone().unwrap());
-            let changed = changed(rows(shares), &args, (port, &audience), now)?;
+            let changed = changed(rows(shares), &args, port, &audience, now)?;
             Some(
                 changed
                     .iter()

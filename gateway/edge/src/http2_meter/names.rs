@@ -86,7 +86,7 @@ enum Of {
 
 impl HeaderNames {
     /// Begins a block with a HEADERS frame.
-    pub(super) fn begin(&mut self, (flags, length): (u8, usize), in_trailers: bool) {
+    pub(super) fn begin(&mut self, flags: u8, length: usize, in_trailers: bool) {
         self.at = BlockPosition::Field;
         self.is_padded = flags & PADDED != 0;
         self.priority = if flags & PRIORITY != 0 { PRIORITY_BYTES } else { 0 };
@@ -227,7 +227,7 @@ mod tests {
     fn found(head: &[u8], trailers: &[u8], cuts: &[usize]) -> (bool, bool) {
         let mut names = HeaderNames::default();
         let mut look = |block: &[u8], in_trailers| {
-            names.begin((0, block.len()), in_trailers);
+            names.begin(0, block.len(), in_trailers);
             let mut from = 0;
             for to in cuts.iter().copied().chain([block.len()]) {
                 let to = to.clamp(from, block.len());
@@ -291,12 +291,12 @@ mod tests {
         let mut names = HeaderNames::default();
         // `x: 1` above `:authority` of the request.
         let block = [HEAD, b"\x40\x01x\x011"].concat();
-        names.begin((0, block.len()), false);
+        names.begin(0, block.len(), false);
         names.look(&block);
-        names.begin((0, 1), true);
+        names.begin(0, 1, true);
         names.look(b"\xbe");
         assert!(!names.is_malformed());
-        names.begin((0, 1), true);
+        names.begin(0, 1, true);
         names.look(b"\xbf");
         assert!(names.is_malformed());
     }
@@ -305,15 +305,15 @@ mod tests {
     fn padding_priority_and_continuations_are_no_fields() {
         let mut names = HeaderNames::default();
         let payload = b"\x03\x80\x00\x00\x01\x10\x00\x05x-s\x84\x84\x84";
-        names.begin((PADDED | PRIORITY, payload.len()), true);
+        names.begin(PADDED | PRIORITY, payload.len(), true);
         names.look(payload);
         names.go_on(5);
         names.look(b"um\x017\x84");
         assert!(names.is_malformed());
         let mut names = HeaderNames::default();
-        names.begin((PADDED, 4), true);
+        names.begin(PADDED, 4, true);
         names.look(b"\x03\x84\x84\x84");
-        names.begin((PADDED, 4), true);
+        names.begin(PADDED, 4, true);
         names.look(b"\xff\x84\x84\x84");
         assert!(!names.is_malformed());
     }

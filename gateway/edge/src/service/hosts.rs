@@ -44,7 +44,7 @@ impl Hosts {
         let host = self.rules.format(&name, port);
         let public_scheme = if self.site.is_https() { Scheme::Https } else { Scheme::Http };
         let scheme = Route::scheme_of(&origin.negotiated, public_scheme);
-        let address = Arc::new(Address::new(authority, (name, port), host, scheme, origin.peer));
+        let address = Arc::new(Address::new(authority, name, port, host, scheme, origin.peer));
         *known = Some(address.clone());
         Ok(Some(address))
     }

@@ -226,7 +226,7 @@ impl Edge {
         let request = Request::from_parts(parts, body);
         debug!(workspace = %route.grant.workspace(), port = %route.grant.port(), method = %request.method(), "forwarding");
         match upgrade {
-            Some(asked) => self.forwarder.upgrade(request, asked, route, (&self.drain, &self.failures.metrics)).await,
+            Some(asked) => self.forwarder.upgrade(request, asked, route, &self.drain, &self.failures.metrics).await,
             None => {
                 let expectation =
                     expectation(request.version(), request.headers()).map_err(UnknownExpectation::failure)?;

@@ -52,7 +52,7 @@ impl Visitors {
         };
         let busy = |Unavailable| Failure::Overloaded { limit: "store" };
         let wall = wall_clock();
-        let Some(principal) = self.identities.principal(offered, at, (now, wall), load).await.map_err(busy)? else {
+        let Some(principal) = self.identities.principal(offered, at, now, wall, load).await.map_err(busy)? else {
             return Ok(None);
         };
         let standing = self.standing(&principal.user, now).await.map_err(busy)?;

@@ -13,10 +13,10 @@ fn at(seconds: i64) -> UnixSeconds {
 }
 
 /// Looks at environments, which pause until `until` from then on, each of the cluster that it is given with.
-fn pausing(books: &mut EnvironmentBooks, all: &[(u64, u64)], until: i64, now: (Instant, UnixSeconds)) {
+fn pausing(books: &mut EnvironmentBooks, all: &[(u64, u64)], until: i64, now: DriverTime) {
     for (number, of) in all {
-        books.add(environment(*number), now.0, false);
-        assert_eq!(begin(books, 9, now.0), [(environment(*number), false)]);
+        books.add(environment(*number), now.clock, false);
+        assert_eq!(begin(books, 9, now.clock), [(environment(*number), false)]);
         end(books, *number, VisitResult { cluster: Some(cluster(*of)), then: Then::At(at(until)) }, now);
     }
 }
@@ -31,14 +31,14 @@ fn begin(books: &mut EnvironmentBooks, room: usize, now: Instant) -> Vec<(Enviro
     begun
 }
 
-fn end(books: &mut EnvironmentBooks, number: u64, visit: VisitResult, now: (Instant, UnixSeconds)) {
+fn end(books: &mut EnvironmentBooks, number: u64, visit: VisitResult, now: DriverTime) {
     books.settle(Completion { key: environment(number), result: Ok(visit) }, now);
 }
 
 #[tokio::test]
 async fn agent_that_comes_ends_the_pauses_of_its_own_cluster_alone_and_of_what_is_under_way() {
     let (mut books, now) = (EnvironmentBooks::default(), Instant::now());
-    pausing(&mut books, &[(1, 1), (2, 2), (3, 1)], 400, (now, at(100)));
+    pausing(&mut books, &[(1, 1), (2, 2), (3, 1)], 400, DriverTime { clock: now, wall: at(100) });
     assert_eq!(begin(&mut books, 9, now), []);
     books.came(cluster(1), now);
     assert_eq!(begin(&mut books, 9, now), [(environment(1), true), (environment(3), true)]);
@@ -47,18 +47,23 @@ async fn agent_that_comes_ends_the_pauses_of_its_own_cluster_alone_and_of_what_i
     assert_eq!(begin(&mut books, 9, now), [(environment(2), false)]);
     books.came(cluster(2), now);
     assert_eq!(begin(&mut books, 9, now), [], "one visit at a time");
-    end(&mut books, 2, VisitResult { cluster: Some(cluster(2)), then: Then::At(at(130)) }, (now, at(100)));
+    end(
+        &mut books,
+        2,
+        VisitResult { cluster: Some(cluster(2)), then: Then::At(at(130)) },
+        DriverTime { clock: now, wall: at(100) },
+    );
     assert_eq!(begin(&mut books, 9, now), [(environment(2), true)]);
 }
 
 #[tokio::test]
 async fn clock_that_steps_back_delays_nothing_by_more_than_the_longest_pause() {
     let (mut books, now) = (EnvironmentBooks::default(), Instant::now());
-    pausing(&mut books, &[(1, 1)], 1_000_000, (now, at(100)));
+    pausing(&mut books, &[(1, 1)], 1_000_000, DriverTime { clock: now, wall: at(100) });
     assert_eq!(begin(&mut books, 9, now + Duration::from_secs(599)), []);
     assert_eq!(begin(&mut books, 9, now + Duration::from_secs(600)), [(environment(1), false)]);
     // Nor does it matter to what is written down already, in which direction ever.
-    pausing(&mut books, &[(2, 1)], 130, (now, at(100)));
+    pausing(&mut books, &[(2, 1)], 130, DriverTime { clock: now, wall: at(100) });
     assert_eq!(begin(&mut books, 9, now + Duration::from_secs(29)), []);
     assert_eq!(begin(&mut books, 9, now + Duration::from_secs(30)), [(environment(2), false)]);
 }
@@ -66,8 +71,8 @@ async fn clock_that_steps_back_delays_nothing_by_more_than_the_longest_pause() {
 #[tokio::test]
 async fn room_is_for_those_that_wait_longest() {
     let (mut books, now) = (EnvironmentBooks::default(), Instant::now());
-    pausing(&mut books, &[(1, 1), (2, 1)], 130, (now, at(100)));
-    pausing(&mut books, &[(3, 1)], 110, (now, at(100)));
+    pausing(&mut books, &[(1, 1), (2, 1)], 130, DriverTime { clock: now, wall: at(100) });
+    pausing(&mut books, &[(3, 1)], 110, DriverTime { clock: now, wall: at(100) });
     let later = now + Duration::from_secs(60);
     assert_eq!(begin(&mut books, 1, later), [(environment(3), false)]);
     assert_eq!(begin(&mut books, 9, later), [(environment(1), false), (environment(2), false)]);
@@ -79,12 +84,17 @@ async fn look_that_panics_is_repeated_after_a_while_and_one_that_waits_for_its_t
     books.add(environment(1), now, true);
     books.start(now, 9, |_, _| async { panic!("a mistake") });
     let completion = books.runner.next().await.unwrap();
-    books.settle(completion, (now, at(100)));
+    books.settle(completion, DriverTime { clock: now, wall: at(100) });
     assert_eq!(begin(&mut books, 9, now + READ_INTERVAL / 2), []);
     assert_eq!(begin(&mut books, 9, now + READ_INTERVAL), [(environment(1), false)], "as after a start");
-    end(&mut books, 1, VisitResult { cluster: None, then: Then::Queue(at(160), true) }, (now, at(100)));
+    end(
+        &mut books,
+        1,
+        VisitResult { cluster: None, then: Then::Queue(at(160), true) },
+        DriverTime { clock: now, wall: at(100) },
+    );
     assert_eq!(begin(&mut books, 9, now + Duration::from_secs(60)), [(environment(1), true)]);
-    end(&mut books, 1, VisitResult { cluster: None, then: Then::Rest }, (now, at(160)));
+    end(&mut books, 1, VisitResult { cluster: None, then: Then::Rest }, DriverTime { clock: now, wall: at(160) });
     assert!(books.urgent.is_empty() && books.runner.queue.keys().next().is_none());
 }
 

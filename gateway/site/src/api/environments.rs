@@ -136,14 +136,14 @@ impl Asker {
 pub(super) fn seats_of_jobs() -> Arc<Seats<u64>> {
     /// For one project, and for all: a job has one.
     const JOBS: (usize, usize) = (256, 2_000);
-    Seats::new(JOBS.0, JOBS.1, ("event_streams_per_project", "event_streams"))
+    Seats::new(JOBS.0, JOBS.1, "event_streams_per_project", "event_streams")
 }
 
 /// Makes the seats of operators: a CI system that waits for all its jobs is one of them.
 pub(super) fn seats_of_operators() -> Arc<Seats> {
     /// For one operator, and for all.
     const WAITING: (usize, usize) = (1_000, 2_000);
-    Seats::new(WAITING.0, WAITING.1, ("event_streams_per_user", "event_streams"))
+    Seats::new(WAITING.0, WAITING.1, "event_streams_per_user", "event_streams")
 }
 
 /// The paths.

@@ -46,7 +46,7 @@ pub(super) async fn create(
 ) -> Result<Response, ProblemRow> {
     let principal = caller.user()?;
     let workspace = make(api, caller, principal, name, now).await?;
-    let shown = detail(api, principal, (&workspace, Visibility::Owner), None, now).await;
+    let shown = detail(api, principal, &workspace, Visibility::Owner, None, now).await;
     let mut response = answer::json(StatusCode::CREATED, &shown);
     if let Ok(location) = HeaderValue::try_from(format!("{PREFIX}/workspaces/{name}")) {
         response.headers_mut().insert(LOCATION, location);

@@ -89,7 +89,7 @@ pub(super) async fn create(
     }));
     // The cache may remember that there was none.
     api.workspaces.forget(&name, Instant::now());
-    let shown = detail(&api, principal, (&managed.workspace, Visibility::Owner), Some(&managed), now).await;
+    let shown = detail(&api, principal, &managed.workspace, Visibility::Owner, Some(&managed), now).await;
     let mut response = tagged(answer::json(StatusCode::CREATED, &shown), Some(&managed));
     if let Ok(location) = HeaderValue::try_from(format!("{PREFIX}/workspaces/{name}")) {
         response.headers_mut().insert(LOCATION, location);
@@ -232,7 +232,7 @@ async fn shown(
     managed: &Managed,
     now: UnixSeconds,
 ) -> Result<Response, ProblemRow> {
-    let detail = detail(api, caller.user()?, (&managed.workspace, Visibility::Owner), Some(managed), now).await;
+    let detail = detail(api, caller.user()?, &managed.workspace, Visibility::Owner, Some(managed), now).await;
     Ok(tagged(answer::json(status, &detail), Some(managed)))
 }
 

@@ -16,7 +16,8 @@ pub(super) struct Seats<K: Eq + Hash = UserName> {
     per_user: usize,
     all: usize,
     /// Names in refusals: of the bound of one user, and of the bound of all.
-    names: (&'static str, &'static str),
+    limit_per_user: &'static str,
+    limit: &'static str,
     taken: Mutex<HashMap<K, usize>>,
 }
 
@@ -29,18 +30,18 @@ pub(super) struct ApiPermit<K: Eq + Hash = UserName> {
 
 impl<K: Eq + Hash + Clone> Seats<K> {
     /// Makes `per_user` seats for each user, and `all` in total.
-    pub(super) fn new(per_user: usize, all: usize, names: (&'static str, &'static str)) -> Arc<Self> {
-        Arc::new(Self { per_user, all, names, taken: Mutex::default() })
+    pub(super) fn new(per_user: usize, all: usize, limit_per_user: &'static str, limit: &'static str) -> Arc<Self> {
+        Arc::new(Self { per_user, all, limit_per_user, limit, taken: Mutex::default() })
     }
 
     /// Takes a seat.
     pub(super) fn take(self: &Arc<Self>, user: &K) -> Result<ApiPermit<K>, ApiProblem> {
         let mut taken = self.taken.lock();
         if taken.get(user).is_some_and(|own| *own >= self.per_user) {
-            return Err(ApiProblem::TooMany { limit: self.names.0 });
+            return Err(ApiProblem::TooMany { limit: self.limit_per_user });
         }
         if taken.values().sum::<usize>() >= self.all {
-            return Err(ApiProblem::Overloaded { limit: self.names.1 });
+            return Err(ApiProblem::Overloaded { limit: self.limit });
         }
         *taken.entry(user.clone()).or_default() += 1;
         Ok(ApiPermit { seats: self.clone(), user: user.clone() })
@@ -65,7 +66,7 @@ mod tests {
 
     #[test]
     fn seats_are_bounded_by_user_and_together_and_come_back() {
-        let seats = Seats::new(2, 3, ("of_user", "of_all"));
+        let seats = Seats::new(2, 3, "of_user", "of_all");
         let [ann, bob] = ["ann", "bob"].map(|name| name.parse::<UserName>().unwrap());
         let (first, _second) = (seats.take(&ann).unwrap(), seats.take(&ann).unwrap());
         assert_eq!(seats.take(&ann).unwrap_err(), ApiProblem::TooMany { limit: "of_user" });

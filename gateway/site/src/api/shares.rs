@@ -127,7 +127,7 @@ pub(super) async fn replace(
     let shares: Vec<Share> = wanted.into_iter().map(|wanted| wanted.share).collect();
     let slot = api.audit.slot().await?;
     let expected = |present: &[Share]| condition.allows_change_of(&etag::of_shares(present));
-    let (before, after) = match api.store.replace_shares((&name, &owner), &shares, expected, now).await? {
+    let (before, after) = match api.store.replace_shares(&name, &owner, &shares, expected, now).await? {
         Replaced::Done { before, after } => (before, after),
         Replaced::NoSuchWorkspace => return Err(ApiProblem::NotFound.into()),
         Replaced::Changed => return Err(ApiProblem::Changed.into()),

@@ -121,7 +121,8 @@ fn nobody() -> Caller {
     Caller::new(
         None,
         Offered::Nothing,
-        ("", shape(RequestSource::Unstated, Purpose::Read)),
+        "",
+        shape(RequestSource::Unstated, Purpose::Read),
         [192, 0, 2, 1].into(),
         "trace",
     )
@@ -193,7 +194,7 @@ fn cookie_speaks_only_where_no_other_page_can_have_asked() {
     let speaks = |path, source, purpose| {
         let offered = Offered::Session(Opaque::random().unwrap().digest());
         let caller =
-            Caller::new(Some(browser()), offered, (path, shape(source, purpose)), [192, 0, 2, 1].into(), "trace");
+            Caller::new(Some(browser()), offered, path, shape(source, purpose), [192, 0, 2, 1].into(), "trace");
         caller.user().is_ok()
     };
     use Purpose::{Change, PageVisit, Read};
@@ -216,8 +217,9 @@ fn cookie_speaks_only_where_no_other_page_can_have_asked() {
         }
     }
     let token = Principal { via: Via::ApiToken, ..browser() };
-    let foreign = ("/api/v1/tokens", shape(RequestSource::Foreign, Change));
-    let caller = Caller::new(Some(token), Offered::Token([1; 32]), foreign, [192, 0, 2, 1].into(), "trace");
+    let foreign = shape(RequestSource::Foreign, Change);
+    let caller =
+        Caller::new(Some(token), Offered::Token([1; 32]), "/api/v1/tokens", foreign, [192, 0, 2, 1].into(), "trace");
     assert!(caller.user().is_ok(), "no page has somebody's token");
 }
 

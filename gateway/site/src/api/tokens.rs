@@ -299,7 +299,7 @@ pub(super) async fn rotate(
         Some((overlap.unwrap_or(OVERLAP_DEFAULT), lasting))
     })?;
     let slot = api.audit.slot().await?;
-    let rotated = api.store.rotate_token(Some(&principal.user), id, (overlap, lasting), wall_clock()).await?;
+    let rotated = api.store.rotate_token(Some(&principal.user), id, overlap, lasting, wall_clock()).await?;
     let (successor, expires_at, until, old_hash) = match rotated {
         Rotated::Done { successor, expires_at, until, old_hash } => (successor, expires_at, until, old_hash),
         Rotated::NoSuchToken => return Err(ApiProblem::NotFound.into()),

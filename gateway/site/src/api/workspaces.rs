@@ -167,7 +167,7 @@ pub(super) async fn show(
         Visibility::Owner if workspace.executor.is_managed() => api.store.managed_by_id(workspace.id).await?,
         Visibility::Owner | Visibility::Shared => None,
     };
-    let shown = detail(&api, caller.user()?, (&workspace, seen), managed.as_ref(), now).await;
+    let shown = detail(&api, caller.user()?, &workspace, seen, managed.as_ref(), now).await;
     Ok(tagged(answer::json(StatusCode::OK, &shown), managed.as_ref()))
 }
 
@@ -185,14 +185,15 @@ pub(super) fn tagged(mut response: Response, managed: Option<&Managed>) -> Respo
 pub(super) async fn detail(
     api: &ApiShared,
     principal: &Principal,
-    (workspace, seen): (&Workspace, Visibility),
+    workspace: &Workspace,
+    seen: Visibility,
     managed: Option<&Managed>,
     now: UnixSeconds,
 ) -> WorkspaceBody {
     let shared: Vec<_> = shared_with(principal, &workspace.shares, now).cloned().collect();
     let may_reach = |port: Port| seen == Visibility::Owner || shared.iter().any(|share| share.port == port);
     let agent = match api.registry.current(&workspace.name) {
-        Some(session) => Some(agent(api, (&workspace.name, &session), seen, may_reach).await),
+        Some(session) => Some(agent(api, &workspace.name, &session, seen, may_reach).await),
         None => None,
     };
     let port_url = api.site.workspace(&format!("{{port}}-{}", api.rules.format(&workspace.name, None)), "/");
@@ -246,7 +247,8 @@ fn row(api: &ApiShared, workspace: &Workspace, seen: Visibility, managed: Option
 
 async fn agent(
     api: &ApiShared,
-    (name, session): (&WorkspaceName, &LiveSession),
+    name: &WorkspaceName,
+    session: &LiveSession,
     seen: Visibility,
     may_reach: impl Fn(Port) -> bool,
 ) -> AgentRow {

@@ -44,7 +44,7 @@ async fn begin(store: &Store, id: WorkspaceId, key: &str, now: i64) -> (Option<u
     let (life, _) = read(store, id).await;
     let next = life.observe(ActualState::Starting, None, at(now));
     let new = NewCiRun { key, token: Some(&token) };
-    (store.begin_run(id, (life.revision, &next), &new, at(now)).await.unwrap(), token)
+    (store.begin_run(id, life.revision, &next, &new, at(now)).await.unwrap(), token)
 }
 
 #[tokio::test]
@@ -170,7 +170,7 @@ async fn run_that_was_decided_on_an_old_intent_is_not_begun() {
         let stopped = life.request(DesiredState::Stopped, at(15)).unwrap();
         assert!(store.swap_lifecycle(id, life.revision, &stopped).await.unwrap());
         let new = NewCiRun { key: "r1", token: None };
-        assert_eq!(store.begin_run(id, (life.revision, &life), &new, at(20)).await.unwrap(), None);
+        assert_eq!(store.begin_run(id, life.revision, &life, &new, at(20)).await.unwrap(), None);
         assert_eq!(read(store, id).await.1.run, None);
     })
     .await;
@@ -242,7 +242,7 @@ async fn of_many_that_begin_a_run_at_once_one_does() {
             let (store, life) = (store.clone(), life.clone());
             tasks.spawn(async move {
                 let key = format!("r{number}");
-                store.begin_run(id, (life.revision, &life), &NewCiRun { key: &key, token: None }, at(20)).await.unwrap()
+                store.begin_run(id, life.revision, &life, &NewCiRun { key: &key, token: None }, at(20)).await.unwrap()
             });
         }
         let mut begun = 0;

@@ -17,7 +17,7 @@ fn groups(names: &[&str]) -> Vec<GroupName> {
 
 impl Store {
     async fn come(&self, subject: &str, wanted: &str, now: i64) -> Admission {
-        self.admit((ISSUER, subject), &user(wanted), &groups(&["devs"]), at(now)).await.unwrap()
+        self.admit(ISSUER, subject, &user(wanted), &groups(&["devs"]), at(now)).await.unwrap()
     }
 }
 
@@ -27,7 +27,7 @@ async fn name_sticks_to_the_subject_and_is_nobody_elses() {
         assert_eq!(store.come("u-1", "ann", 1).await, Admission::As(user("ann")));
         assert_eq!(store.come("u-1", "root", 2).await, Admission::As(user("ann")), "a changed claim does not rename");
         assert_eq!(store.come("u-2", "ann", 3).await, Admission::NameTaken);
-        let elsewhere = store.admit(("https://other.example", "u-1"), &user("ann"), &[], at(4)).await.unwrap();
+        let elsewhere = store.admit("https://other.example", "u-1", &user("ann"), &[], at(4)).await.unwrap();
         assert_eq!(elsewhere, Admission::NameTaken, "the same subject of another issuer is somebody else");
         assert_eq!(store.come("u-2", "root", 5).await, Admission::As(user("root")), "which nobody has");
         let known = store.users().await.unwrap();
@@ -45,7 +45,7 @@ async fn groups_are_those_of_the_last_sign_in() {
         store.come("u-1", "ann", 1).await;
         let standing = store.standing(&user("ann")).await.unwrap();
         assert_eq!((&*standing.groups, standing.signed_in_at), (&*groups(&["devs"]), Some(at(1))));
-        store.admit((ISSUER, "u-1"), &user("ann"), &groups(&["ops"]), at(9)).await.unwrap();
+        store.admit(ISSUER, "u-1", &user("ann"), &groups(&["ops"]), at(9)).await.unwrap();
         let standing = store.standing(&user("ann")).await.unwrap();
         assert_eq!((&*standing.groups, standing.signed_in_at), (&*groups(&["ops"]), Some(at(9))));
         store.forget_groups(ISSUER, "u-1").await.unwrap();
@@ -101,8 +101,8 @@ async fn of_two_who_come_at_once_under_one_name_one_gets_it() {
             let (ann, devs) = (user(&format!("ann-{round}")), groups(&[]));
             let (first, second) = (format!("u-{round}-1"), format!("u-{round}-2"));
             let (one, other) = tokio::join!(
-                store.admit((ISSUER, &first), &ann, &devs, at(1)),
-                store.admit((ISSUER, &second), &ann, &devs, at(1))
+                store.admit(ISSUER, &first, &ann, &devs, at(1)),
+                store.admit(ISSUER, &second, &ann, &devs, at(1))
             );
             let both = [one.unwrap(), other.unwrap()];
             assert!(both.contains(&Admission::As(ann)) && both.contains(&Admission::NameTaken), "{both:?}");

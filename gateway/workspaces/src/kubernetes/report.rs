@@ -48,7 +48,7 @@ impl Conversation<'_> {
             let Some(kubernetes) = managed.kubernetes().filter(is_theirs) else {
                 return Ok(self.ignore(report, "it is another's workspace"));
             };
-            let Some(seen) = seen(report, (&managed.lifecycle, kubernetes), wall_clock()) else {
+            let Some(seen) = seen(report, &managed.lifecycle, kubernetes, wall_clock()) else {
                 if managed.lifecycle.is_over() {
                     self.plan.knows_what_is_over(id, clock());
                 }
@@ -86,7 +86,8 @@ struct ReportContents {
 /// Decides what to store of a report about a workspace; `None` for nothing.
 fn seen(
     report: &WorkspaceReport,
-    (life, stored): (&Lifecycle, &KubernetesState),
+    life: &Lifecycle,
+    stored: &KubernetesState,
     now: UnixSeconds,
 ) -> Option<ReportContents> {
     // A workspace that is over stays so, whatever is reported of it.

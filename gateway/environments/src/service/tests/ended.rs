@@ -134,7 +134,7 @@ async fn job_in_an_environment_whose_record_cannot_be_read_is_given_up_in_time()
     let stop = CancellationToken::new();
     for (later, is_due) in [(599, true), (1, false)] {
         stage.later(later);
-        stage.environments.inner.visit(id, true, (&stop, &stop)).await;
+        stage.environments.inner.visit(id, true, &stop, &stop).await;
         assert_eq!(!stage.store.environments_due().await.unwrap().is_empty(), is_due);
     }
     assert_eq!(code(asked.outcome().await), "objects_failed");

@@ -71,7 +71,7 @@ fn job() -> Caller {
 pub(super) fn operator() -> Caller {
     let principal = Principal { user: OPERATOR.parse().unwrap(), groups: Arc::default(), via: Via::ApiToken };
     let shape = shape(RequestSource::Unstated, Purpose::Change);
-    Caller::new(Some(principal), Offered::Token([1; 32]), ("", shape), [192, 0, 2, 1].into(), "trace")
+    Caller::new(Some(principal), Offered::Token([1; 32]), "", shape, [192, 0, 2, 1].into(), "trace")
 }
 
 const PROVISIONER: [&str; 5] = [
