@@ -5,14 +5,13 @@ pub(super) mod http1;
 mod owner;
 pub(super) mod relay;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use dashmap::DashMap;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::DropGuard;
@@ -51,7 +50,9 @@ type PoolKey = (SessionId, Port);
 /// All connections to apps.
 #[derive(Debug)]
 pub struct Upstreams {
-    pools: Mutex<HashMap<PoolKey, Pool>>,
+    /// Written by each request, so with a lock for each shard of its keys. No connection is dropped under one: that wakes
+    /// other tasks, and may come back here.
+    pools: DashMap<PoolKey, Pool>,
     idle_max: Duration,
     /// Notified of an event on an idle connection.
     disturbed: Arc<Notify>,
@@ -140,7 +141,7 @@ impl Http1Lease {
         }
         let (owner, client) = owner.into_kept(key);
         let idle = Idle { connection, owner, since: Instant::now() };
-        let gone = upstreams.pools.lock().entry(key).or_default().keep(idle);
+        let gone = upstreams.pools.entry(key).or_default().keep(idle);
         // Outside of the lock, as below: dropping a connection wakes other tasks. A client whose connection has ended
         // by now takes along what was just kept for it.
         drop((gone, client));
@@ -156,7 +157,7 @@ impl Upstreams {
     /// Makes an empty pool that keeps idle connections for `idle_max`.
     #[must_use]
     pub fn new(idle_max: Duration) -> Arc<Self> {
-        let (pools, disturbed, tasks) = (Mutex::default(), Arc::default(), Drain::default());
+        let (pools, disturbed, tasks) = (DashMap::new(), Arc::default(), Drain::default());
         Arc::new(Self { pools, idle_max, disturbed, tasks, clients: AtomicU64::new(0) })
     }
 
@@ -170,7 +171,7 @@ impl Upstreams {
         let key = (session.id, port);
         loop {
             // Checked outside of the lock: the connection may have ended, and that wakes other tasks.
-            let mut idle = self.pools.lock().get_mut(&key)?.take(owner)?;
+            let mut idle = self.pools.get_mut(&key)?.take(owner)?;
             if idle.connection.is_usable() {
                 let owner = idle.owner.into_owner(owner);
                 return Some(Http1Lease { connection: idle.connection, upstreams: self.clone(), key, owner });
@@ -217,14 +218,14 @@ impl Upstreams {
         });
         let (kept, client) = owner.clone().into_kept(key);
         let shared = SharedHttp2 { sender: sender.clone(), owner: kept, since: Instant::now() };
-        let gone = self.pools.lock().entry(key).or_default().share(shared, owner);
+        let gone = self.pools.entry(key).or_default().share(shared, owner);
         drop((gone, client));
         Ok((sender, Some(accepted)))
     }
 
     fn shared(&self, key: PoolKey, owner: &Owner) -> Option<http2::SendRequest<RequestBody>> {
-        let mut pools = self.pools.lock();
-        let shared = pools.get_mut(&key)?.http2.iter_mut().find(|shared| shared.owner.is(owner))?;
+        let mut pool = self.pools.get_mut(&key)?;
+        let shared = pool.http2.iter_mut().find(|shared| shared.owner.is(owner))?;
         if shared.sender.is_closed() {
             return None;
         }
@@ -235,22 +236,18 @@ impl Upstreams {
     /// Drops the connections to a port that are kept for a client.
     fn forget(&self, key: PoolKey, client: u64) {
         let mut gone: (Vec<Idle>, Vec<SharedHttp2>) = (Vec::new(), Vec::new());
-        {
-            let mut pools = self.pools.lock();
-            let Some(pool) = pools.get_mut(&key) else { return };
+        self.pools.remove_if_mut(&key, |_, pool| {
             gone.0.extend(pool.idle.extract_if(.., |idle| idle.owner.is_client(client)));
             gone.1.extend(pool.http2.extract_if(.., |shared| shared.owner.is_client(client)));
-            if pool.is_empty() {
-                pools.remove(&key);
-            }
-        }
+            pool.is_empty()
+        });
         drop(gone);
     }
 
     /// Returns the number of idle connections that are kept.
     #[must_use]
     pub fn idle(&self) -> usize {
-        self.pools.lock().values().map(|pool| pool.idle.len()).sum()
+        self.pools.iter().map(|pool| pool.idle.len()).sum()
     }
 
     /// Closes connections that were idle for too long, that the app closed, or whose session is gone, until the gateway
@@ -271,7 +268,7 @@ impl Upstreams {
         let is_too_old = |since| now.duration_since(since) >= self.idle_max;
         // Dropping a connection wakes other tasks, so it waits until the lock is released.
         let (mut disturbed, mut old, mut calls) = (Vec::new(), Vec::new(), Vec::new());
-        self.pools.lock().retain(|key, pool| {
+        self.pools.retain(|key, pool| {
             old.extend(pool.idle.extract_if(.., |idle| is_too_old(idle.since)));
             let looked_at = pool.idle.extract_if(.., |idle| idle.connection.is_disturbed());
             disturbed.extend(looked_at.map(|idle| (*key, idle)));
@@ -280,7 +277,7 @@ impl Upstreams {
         });
         for (key, mut idle) in disturbed {
             if idle.connection.is_usable() {
-                let gone = self.pools.lock().entry(key).or_default().keep(idle);
+                let gone = self.pools.entry(key).or_default().keep(idle);
                 drop(gone);
             }
         }
@@ -298,7 +295,9 @@ impl Upstreams {
     }
 
     fn clear(&self) {
-        let pools = std::mem::take(&mut *self.pools.lock());
-        drop(pools);
+        let keys: Vec<PoolKey> = self.pools.iter().map(|pool| *pool.key()).collect();
+        for key in keys {
+            drop(self.pools.remove(&key));
+        }
     }
 }
