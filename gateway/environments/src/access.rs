@@ -14,7 +14,8 @@ use super::refusal::RefusalCode;
 use super::request::{JobRequest, Met, Unmet};
 use gateway_store::{ClusterId, Preparation, Store, StoreError, StoredEnvironment};
 use gateway_types::{ClusterName, UnixSeconds};
-use workspace_spec::cluster_config::{ACCESS_ENTRIES_MAX, AccessAs, AccessEntry, CiAccess, ClusterConfig};
+use gateway_workspaces::cluster_configs::StoredConfig;
+use workspace_spec::cluster_config::{ACCESS_ENTRIES_MAX, AccessAs, AccessEntry, CiAccess};
 use workspace_spec::environment::manifest::{self, Border};
 
 /// Prepared jobs that are remembered. A forgotten job is looked up in the store if it asks again.
@@ -162,10 +163,10 @@ impl Access {
         let mut clusters = Clusters::default();
         let before = self.clusters.load_full();
         for cluster in store.clusters().await? {
-            let stored = store.cluster_config(cluster.id, None).await?;
+            let stored = StoredConfig::read(store, cluster.id, None).await?;
             // The configuration was written by a newer version and cannot be read: the known one stays in force.
             let known = before.by_name.get(&cluster.name).filter(|known| known.id == cluster.id);
-            let access = match stored.map(|(_, text)| ClusterConfig::from_json(&text)) {
+            let access = match stored.map(|stored| stored.config) {
                 Some(Ok(config)) => config.ci_access,
                 Some(Err(_)) => known.map(|known| known.access.clone()).unwrap_or_default(),
                 None => CiAccess::default(),

@@ -9,6 +9,7 @@
 //! the other. Such a file is refused as if it had a mistake, and taken over once the last workspace is over.
 
 mod folder;
+mod stored;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
@@ -18,6 +19,8 @@ use parking_lot::RwLock;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
+
+pub use self::stored::StoredConfig;
 
 use self::folder::{ChangedConfig, gone, mode_in_use, scan};
 use crate::agents_dir::{LOOK_INTERVAL, Stamp};
@@ -92,7 +95,7 @@ impl ClusterConfigs {
         let default = ClusterConfig::default().to_json();
         let (version, text) = store.ensure_cluster_config(cluster.id, &default, wall_clock()).await?;
         let unreadable = |_| StoreError::Corrupt { table: "cluster_configs", column: "config" };
-        Ok((version, ClusterConfig::from_json(&text).map_err(unreadable)?))
+        Ok((version, StoredConfig::parse(version, &text).config.map_err(unreadable)?))
     }
 
     /// Scans the folder at intervals and takes over changes, until `stop`.
@@ -164,19 +167,19 @@ impl ClusterConfigs {
             }
         };
         let cluster = store.ensure_cluster(&name, wall_clock()).await?;
-        let before = store.cluster_config(cluster.id, None).await?;
+        let before = StoredConfig::read(store, cluster.id, None).await?;
         // A configuration written by a later version cannot be compared, so that version decides.
         let fits = |before: &str| {
             ClusterConfig::from_json(before).is_ok_and(|before| before.shared_namespace == config.shared_namespace)
         };
         let put = store.put_fitting_cluster_config(cluster.id, &config.to_json(), fits, wall_clock()).await?;
         let Some(version) = put else {
-            let before = before.and_then(|(_, text)| ClusterConfig::from_json(&text).ok()).unwrap_or_default();
+            let before = before.and_then(|before| before.config.ok()).unwrap_or_default();
             self.refuse(mode_in_use(found.path, &name, &before));
             return Ok(false);
         };
         self.refusals.write().remove(&found.path);
-        if before.is_none_or(|(before, _)| before != version) {
+        if before.is_none_or(|before| before.version != version) {
             info!(cluster = %name, %version, file = %found.path.display(), "a cluster's configuration is in force");
             self.changes.send_modify(|count| *count = count.wrapping_add(1));
         }

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use super::addresses::Addresses;
 use super::changes::{ChangeNotice, Changes, Listener};
 use super::ci::CiTargets;
+use super::cluster_configs::StoredConfig;
 use gateway_store::{Cluster, ConfigVersion, CreateError, Managed, NewManaged, Quotas, Store, Variable};
 use gateway_types::token::{Token, TokenKind};
 use gateway_types::{ClusterName, DesiredState, Lifecycle, UnixSeconds, UserName, WorkspaceName};
@@ -161,15 +162,15 @@ impl Workspaces {
         cluster: &Cluster,
         devfile: Option<Bytes>,
     ) -> Result<Prepared, WorkspaceError> {
-        let (config_version, config) =
-            self.store.cluster_config(cluster.id, None).await?.ok_or(WorkspaceError::NoSuchCluster)?;
-        let config = ClusterConfig::from_json(&config).map_err(|_| WorkspaceError::ClusterUnreadable)?;
+        let stored = StoredConfig::read(&self.store, cluster.id, None).await?;
+        let StoredConfig { version, config } = stored.ok_or(WorkspaceError::NoSuchCluster)?;
+        let config = config.map_err(|_| WorkspaceError::ClusterUnreadable)?;
         if !config.enabled {
             return Err(WorkspaceError::ClusterDisabled);
         }
         let (addresses, name, cluster) = (self.addresses.clone(), name.clone(), cluster.name.clone());
         // A large devfile takes long enough to keep others on this thread waiting.
-        let work = move || prepare(&addresses, &name, &cluster, config_version, &config, devfile.as_deref());
+        let work = move || prepare(&addresses, &name, &cluster, version, &config, devfile.as_deref());
         tokio::task::spawn_blocking(work).await.map_err(|_| WorkspaceError::Interrupted)?
     }
 

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::changes::{ChangeNews, ChangeNotice, Changes, Listener};
+use crate::cluster_configs::StoredConfig;
 use gateway_store::{ClusterId, ConfigVersion, Managed, Runs, Store, StoreError, WorkspaceId};
 use gateway_types::{ProviderName, TimeLimits, UnixSeconds};
 use work_queue::{Requeue, WorkQueue};
@@ -171,8 +172,8 @@ impl Timers {
         if let Some(limits) = self.limits.get(&key) {
             return Ok(*limits);
         }
-        let stored = self.store.cluster_config(key.0, Some(key.1)).await?;
-        let config = stored.and_then(|(_, text)| match ClusterConfig::from_json(&text) {
+        let stored = StoredConfig::read(&self.store, key.0, Some(key.1)).await?;
+        let config = stored.and_then(|stored| match stored.config {
             Ok(config) => Some(config),
             Err(error) => {
                 warn!(workspace = %managed.workspace.name, %error, "its cluster's configuration cannot be read: time limits are the default");

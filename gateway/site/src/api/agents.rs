@@ -16,7 +16,7 @@ use super::openapi::{failures, parameters, values};
 use super::problem::{ApiProblem, ProblemRow};
 use super::{ApiShared, Caller, answer};
 use gateway_store::Cluster;
-use workspace_spec::cluster_config::ClusterConfig;
+use gateway_workspaces::cluster_configs::StoredConfig;
 
 #[derive(Serialize, ToSchema)]
 #[schema(as = Agents)]
@@ -102,8 +102,8 @@ pub(super) async fn show(
 }
 
 async fn row(api: &ApiShared, cluster: Cluster) -> Result<AgentItem, ProblemRow> {
-    let config = api.store.cluster_config(cluster.id, None).await?;
-    let enabled = config.is_some_and(|(_, json)| ClusterConfig::from_json(&json).is_ok_and(|config| config.enabled));
+    let stored = StoredConfig::read(&api.store, cluster.id, None).await?;
+    let enabled = stored.is_some_and(|stored| stored.config.is_ok_and(|config| config.enabled));
     let session = api.registry.cluster(&cluster.name);
     let refusal = api.cluster_configs.refusal(&cluster.name);
     Ok(AgentItem {

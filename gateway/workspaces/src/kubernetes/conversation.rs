@@ -18,6 +18,7 @@ use super::plan::{ConversationPlan, ConversationStep, OutOfTurn, Why};
 use super::wire::{ReconcileWire, WireError, WireTurn};
 use super::{KubernetesDriver, is_of_one_row};
 use crate::changes::{ChangeNews, ChangeNotice, Listener};
+use crate::cluster_configs::StoredConfig;
 use crate::sending::Cycle;
 use gateway_agents::registry::LiveSession;
 use gateway_store::{Cluster, ConfigVersion, Managed, StoreError, Variable, WorkspaceId, wall_clock};
@@ -313,13 +314,13 @@ impl<'a> Conversation<'a> {
             return Ok(Ok(config.clone()));
         }
         let (store, cluster) = (&self.driver.store, self.cluster.id);
-        let text = match self.read(|| store.cluster_config(cluster, Some(version))).await {
-            Ok(Some((_, text))) => text,
+        let stored = match self.read(|| StoredConfig::read(store, cluster, Some(version))).await {
+            Ok(Some(stored)) => stored,
             Ok(None) => return Ok(Err(Unsendable::Config("there is none".to_owned()))),
             Err(Unread::Row(error)) => return Ok(Err(Unsendable::Config(error.to_string()))),
             Err(Unread::End(end)) => return Err(end),
         };
-        let config = match ClusterConfig::from_json(&text) {
+        let config = match stored.config {
             Ok(config) => Arc::new(config),
             Err(problem) => return Ok(Err(Unsendable::Config(problem.to_string()))),
         };
