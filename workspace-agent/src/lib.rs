@@ -1,7 +1,15 @@
 //! The agent inside a workspace. It dials a gateway, keeps one session open, and joins the channels that the gateway
 //! opens with loopback ports. It knows no HTTP beyond the tunnel's own and takes no addresses: ports only.
 //!
-//! With the feature `cluster` it is also the cluster agent, whose session carries one conversation and reaches no port.
+//! * `dial` keeps it connected: dials, serves channels, redials with jitter, and stops only when a person has to act.
+//! * `ports` decides which local ports are reached, and how; `listening` reads which of them something listens on.
+//! * `terminal`: shells of this machine, and their page. They outlive their connections.
+//! * `announce` writes to the person who started the agent where the workspace is.
+//! * `ci` runs the command of a CI job, and holds a failed job open for its owner.
+//! * `cli`, `program`: the command line and the two programs, one with the feature `cluster` and one without.
+//!
+//! With the feature `cluster` it is also the cluster agent (`cluster`, crate `agent-cluster`), whose session carries one
+//! conversation and reaches no port.
 
 pub mod announce;
 pub mod ci;

@@ -1,4 +1,18 @@
 //! Live agent sessions of this replica, and the admission of agents.
+//!
+//! An agent's connection passes these in order:
+//!
+//! * [`service`] reads its HTTP version, bounds what it sends before its Hello, and shakes hands.
+//! * [`identity`] authenticates it: one credential names one workspace or one cluster.
+//! * [`admission`] admits its Hello: drain, turn ([`pacer`]), entitlement, session. [`resume`] decides, without I/O, which
+//!   session it may go on with, and [`lanes`] adds links to one.
+//! * [`registry`] has the sessions by workspace and by cluster; the newest wins.
+//!
+//! Afterwards [`recheck`] re-authorises agents while they are connected, and [`leases`] ends sessions whose credential
+//! has ended or was taken back.
+//!
+//! Above are the edge, which opens channels, and the controllers, which send desired state. Below are the store, sign-in's
+//! token checks and `tunnel-link`.
 
 pub mod admission;
 pub mod identity;

@@ -1,8 +1,15 @@
 //! Authentication and authorisation: sign-in, browser sessions, API tokens, and the one rule that lets traffic through.
 //!
 //! A request takes three steps, always in this order: [`request::Offered`] reads its credential,
-//! [`request::Identities`] turns that into a [`principal::Principal`], and [`policy::decide`] answers. Only the last
+//! [`request::Identities`] turns that into a [`Principal`](gateway_types::principal::Principal), and [`policy::decide`] answers. Only the last
 //! can make a [`policy::Grant`], and nothing is sent to an agent without one.
+//!
+//! * [`sign_in`], [`oidc`], [`device`]: sign-in in the browser, with a provider, and of programs.
+//! * [`browser`], [`cookie`], [`site`]: sessions of browsers, their cookies, and the address that these belong to.
+//! * [`jwt`], [`issuer`], [`keys`]: signed tokens of issuers, and the secrets of resumed sessions.
+//! * [`cache`], [`public_ports`], [`expiring`], [`journal`]: answers of the store in memory, and what is written back.
+//! * [`attempts`], [`fair`]: bounds on guesses, and on tables that unauthenticated clients fill.
+//! * [`shape`]: purpose and source of a request, for the rule.
 
 pub mod attempts;
 pub mod browser;

@@ -1,4 +1,15 @@
 //! The command line: its flags and commands, and the commands that need no running gateway.
+//!
+//! * `args`, `console`, `table`, `completions`: flags, and output: data to one stream, messages to the other.
+//! * `place`: where a command works: at a gateway over its API (`client`, `credentials`, `login`), or on the database of
+//!   the gateway on this machine, with an entry in the audit log (`local`).
+//! * `workspace`, `token`, `user`, `environment`: commands about these.
+//! * `config`, `preflight`: what is configured, and whether it would start.
+//! * `forward`, `ssh`, `tunnel`: ports of workspaces on this machine.
+//! * `ci_run`: watches over a CI job that runs on this machine; the gateway starts it.
+//! * `files`: limit of open files.
+//!
+//! `gateway run` and `gateway demo` are in the crate `gateway`, above this one.
 
 mod args;
 mod ci_run;

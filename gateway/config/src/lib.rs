@@ -3,6 +3,15 @@
 //! Layers, the later wins: defaults, the TOML file, `GATEWAY_…` environment variables, command-line flags. Reading
 //! never stops at the first mistake: [`BadConfig`] lists all of them with place, value and what would be accepted.
 //! Unknown keys are mistakes too, because a misspelt limit is a missing limit.
+//!
+//! * `source` merges the layers into one map of keys; it knows no meaning of a key.
+//! * `reader` hands values out one by one, with the parsers of `value`, and collects their problems.
+//! * `sections`, `auth`, `agents`, `store`, `acme`, `ci`, `environments`: the keys, each declared where it is read, with
+//!   default, kind and bounds.
+//! * `check`: rules between keys. `advice`: configurations that work and could be better.
+//! * `problem`: a mistake as text.
+//!
+//! `docs/reference/configuration.md` is generated from the keys by a test of this crate.
 
 mod acme;
 mod advice;

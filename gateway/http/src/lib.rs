@@ -1,10 +1,12 @@
 //! HTTP words that every user-facing surface of the gateway shares.
 //!
-//! * [`host`]: the host of a request, parsed into the public host or a workspace and port.
-//! * [`respond`]: the one table of failures, and the page or problem document made from each.
+//! * [`host`]: the host of a request, parsed into the public host or a workspace and port. The parser is total: what it
+//!   does not accept is refused, and nothing else reads a host.
+//! * [`respond`]: the one table of failures with their codes and statuses, and the page or problem document (RFC 9457)
+//!   made from each.
 //! * [`fields`]: header fields of the gateway's own answers, and lists in header fields.
 //!
-//! Functions on heads: no socket, clock or task.
+//! Functions on heads: no socket, clock or task. The rules for header fields that pass through are in `gateway_edge`.
 
 pub mod fields;
 pub mod host;

@@ -1,8 +1,15 @@
 //! The database: workspaces, tokens, users and clusters, in SQLite or PostgreSQL.
 //!
-//! To add a method, write its statement once, with [`sql`](database::sql), and read the rows into types of the domain; a
-//! new table is a file with the same number in each folder of `migrations`. Every test of this module runs on both
-//! databases (`tests::each`). Secrets that have to be read again are sealed (`seal`).
+//! * `database`, `sqlite`, `postgres`, `migrate`, `json`: one statement for both databases, their pools and their schema.
+//! * `workspaces`, `managed`, `create`, `lifecycles`, `former`, `external`, `ids`, `variables`: workspaces.
+//! * `ci`, `environments`, `clusters`: runs of CI jobs, environments, clusters with their configurations.
+//! * `tokens`, `rotate`, `uses`, `users`, `sign_ins`, `shares`: credentials and rights. `changes` is the feed of their
+//!   changes that gateways read.
+//! * `seal`: secrets that have to be read again. `single`: one gateway for each database. `watch`: outages.
+//!
+//! To add a method, write its statement once, with [`sql`](database::sql), and read the rows into types of `model`; a
+//! new table is a file with the same number in each folder of `migrations`. Every test of this crate runs on both
+//! databases (`tests::each`).
 //!
 //! No clock inside: callers pass the time (see [`wall_clock`] for its source).
 

@@ -1,11 +1,13 @@
-//! Workspaces that an executor runs for their owners: the owner's request, checked once; the definition that is made of
-//! it and frozen; and the parts of that which each message sends.
+//! Workspaces that an executor runs for their owners: desired state from its request to the messages that carry it.
 //!
-//! [`devfile`] reads the source of a workspace, [`cluster_config`] the permissions of a cluster. Both are pure and
-//! stand on [`document`] (YAML with places) and [`syntax`] (names and amounts that Kubernetes accepts). [`frozen`]
-//! makes Kubernetes objects of the two, once; [`pipeline`] makes the definition of a CI job of a devfile; [`sending`]
-//! chooses the objects of a message; [`observed`] derives a workspace's actual state from a report. [`service`] takes
-//! the owners' requests.
+//! * [`service`] takes the owners' requests: validated, frozen (`workspace_spec`), stored, announced.
+//! * [`changes`] announces within this process that a workspace has changed, so that no task has to poll.
+//! * [`kubernetes`]: one driver for each cluster with a session sends desired state and stores the observed one;
+//!   [`sending`] chooses the objects of a message, [`observed`] derives a workspace's state from a report.
+//! * [`timers`] stops and terminates workspaces whose time limits have passed.
+//! * [`cluster_configs`], [`agents_dir`]: configurations of clusters, read from files and stored version by version.
+//! * [`ci`]: workspaces in CI systems, as far as they are decided without one; `gateway-ci` runs them.
+//! * [`addresses`]: addresses of the gateway for definitions of workspaces.
 
 pub mod addresses;
 pub mod agents_dir;

@@ -108,6 +108,11 @@ fn comments_begin_with_a_noun_or_a_verb_and_name_their_party() {
 }
 
 #[test]
+fn crates_begin_with_a_map_of_their_modules() {
+    assert_none(&words::check_maps(&Repository::open()));
+}
+
+#[test]
 fn decision_records_are_dated_and_complete() {
     let repository = Repository::open();
     assert_none(&records::check(&repository));

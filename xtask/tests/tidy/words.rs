@@ -31,6 +31,25 @@ pub(crate) fn check(repository: &Repository) -> Vec<String> {
     problems
 }
 
+/// Fewest lines of documentation at the beginning of a crate: a map of its modules.
+const MAP_LINES_MIN: usize = 8;
+
+/// Checks that the crates of the programs begin with a map.
+pub(crate) fn check_maps(repository: &Repository) -> Vec<String> {
+    let own = |path: &&str| {
+        path.ends_with("src/lib.rs")
+            && !path.contains("/fuzz/")
+            && (path.starts_with("gateway/") || path.starts_with("workspace-agent/"))
+    };
+    let maps = repository.files().filter(own).map(|path| (path, map_lines(&repository.read(path))));
+    let short = maps.filter(|(_, lines)| *lines < MAP_LINES_MIN);
+    short.map(|(path, lines)| format!("{path}: a map of {lines} lines is too short to find a module by")).collect()
+}
+
+fn map_lines(source: &str) -> usize {
+    source.lines().take_while(|line| line.starts_with("//!")).count()
+}
+
 fn check_pronouns(path: &str, source: &str) -> Vec<String> {
     let comments = source.lines().enumerate().filter_map(|(number, line)| Some((number, comment(line)?)));
     let mut problems = Vec::new();
