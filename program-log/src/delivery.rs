@@ -9,7 +9,7 @@ use super::backlog::count_lines;
 const PIECE_BYTES_MAX: usize = 4096;
 
 /// Reason of the loss of lines if the reader of the stream does not read.
-pub(crate) const NO_READER: &str = "nobody read them in time";
+pub(crate) const NO_READER: &str = "they were not read in time";
 
 /// Lines that could not be written, and have not been mentioned.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -255,7 +255,7 @@ mod tests {
         let (reader, writer) = io::pipe().unwrap();
         let lines = lines_into(File::from(std::os::fd::OwnedFd::from(writer)));
         let count = 3 * QUEUE_BYTES_MAX / 100;
-        // Nobody reads meanwhile: this comes back all the same.
+        // The other end reads nothing meanwhile: this comes back all the same.
         for number in 0..count {
             lines.push(format!("{number:0>99}\n").as_bytes());
         }

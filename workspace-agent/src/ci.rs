@@ -145,10 +145,10 @@ impl EndedJob {
         say(&link);
         let why = tokio::select! {
             _chosen = self.job.choice() => String::new(),
-            () = tokio::time::sleep(hold.0) => format!("nobody chose within {hold}"),
-            why = self.attachment.over() => format!("nobody can reach the job any more: {why}"),
+            () = tokio::time::sleep(hold.0) => format!("no choice was made within {hold}"),
+            why = self.attachment.over() => format!("the job cannot be reached any more: {why}"),
             () = self.attachment.alone(ALONE_MAX.0) => {
-                format!("nobody can reach the job any more: the gateway has been away for {ALONE_MAX}")
+                format!("the job cannot be reached any more: the gateway has been away for {ALONE_MAX}")
             }
             () = asked_to_end(&mut self.signals) => "the job was asked to end".to_owned(),
         };

@@ -212,7 +212,7 @@ mod tests {
         let number = four.local_addr().expect("bound").port();
         assert!(connect(&Ports::default(), number).await.is_ok());
         drop(four);
-        // Bound, so that nobody else is given it, and nothing listens on it.
+        // Bound, so that no other test gets it, and nothing listens on it.
         let closed = TcpSocket::new_v4().expect("a socket");
         closed.bind((Ipv4Addr::LOCALHOST, 0).into()).expect("a free port");
         let number = closed.local_addr().expect("bound").port();

@@ -115,7 +115,7 @@ Examples:
   gateway token create --workspace my-app --out agent.token
   gateway workspace create my-app --agent cluster-1
   gateway workspace share my-app 3000 --with signed-in
-  gateway user disable ann                      lets somebody in no more
+  gateway user disable ann                      lets a user in no more
   gateway environment ensure --agent prod       in a CI job: its Kubernetes resources are ready
   gateway forward my-app 5432                   its port 5432 on this machine
   gateway ssh my-app                            a shell in it

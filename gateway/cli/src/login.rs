@@ -127,7 +127,7 @@ enum LoginError {
     Client(#[from] ClientError),
     #[error("the sign-in was refused in the browser")]
     Denied,
-    #[error("nobody confirmed the sign-in in time: run gateway login again")]
+    #[error("the sign-in was not confirmed in time: run gateway login again")]
     Expired,
     #[error("the gateway did not give a token of a user")]
     BadToken,

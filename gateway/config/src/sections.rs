@@ -201,7 +201,7 @@ fn read_client_ca(reader: &mut Reader, name: &'static str) -> Option<(&'static s
     let file = reader.take_path(name);
     let required = reader.take(REQUIRED, false, &YES_OR_NO);
     if required && file.is_none() {
-        reader.object(REQUIRED, format!("needs {name}: nobody says which certificates count"));
+        reader.object(REQUIRED, format!("needs {name}: no authority says which certificates count"));
     }
     Some((name, ClientCa { file: file?, required }))
 }

@@ -167,9 +167,8 @@ impl PublicHost {
         let (trace, proven) = (caller.trace(), caller.proven());
         let (response, failed) = self.api.call(Request::from_parts(parts, body), caller).await;
         if let Some(code) = failed {
-            self.failures.metrics().failed(code);
             let (message, status) = ("call of a service failed", response.status());
-            self.failures.log(&FailureLine { message, code, detail: None, status, trace: &trace }, known, origin);
+            self.report(&FailureLine { message, code, detail: None, status, trace: &trace }, known, origin);
         }
         let followed = self.followed(proven);
         Ok(response.map(|body| ResponseBody::events(body, followed)))
@@ -184,7 +183,7 @@ impl PublicHost {
         }
     }
 
-    /// Calls the API, and counts and logs a failure as for any other host.
+    /// Calls the API, and reports a failure.
     async fn call(
         &self,
         request: Request<Incoming>,
@@ -204,10 +203,15 @@ impl PublicHost {
             (ApiAnswer::Events(response), None) => response.map(|_| ResponseBody::from(Bytes::new())),
         };
         if let Some(ProblemBody { code, .. }) = response.extensions().get::<ProblemBody>() {
-            self.failures.metrics().failed(code);
             let (message, status) = ("request to the API failed", response.status());
-            self.failures.log(&FailureLine { message, code, detail: None, status, trace: &trace }, known, origin);
+            self.report(&FailureLine { message, code, detail: None, status, trace: &trace }, known, origin);
         }
         response
+    }
+
+    /// Counts and logs a failure as for any other host.
+    fn report(&self, line: &FailureLine<'_>, known: &RequestFacts, origin: &Origin) {
+        self.failures.metrics().failed(line.code);
+        self.failures.log(line, known, origin);
     }
 }

@@ -41,7 +41,7 @@ impl PublicHost {
     pub async fn greet_provider(&self) {
         let Some(provider) = &self.provider else { return };
         if provider.metadata(moment()).await.is_err() {
-            warn!(issuer = %provider.issuer(), "nobody can sign in until the identity provider can be reached");
+            warn!(issuer = %provider.issuer(), "no user can sign in until the identity provider can be reached");
         }
     }
 

@@ -226,7 +226,7 @@ mod tests {
         let policy = response.headers().get(CONTENT_SECURITY_POLICY).and_then(|value| value.to_str().ok());
         assert!(policy.is_some_and(|policy| policy.starts_with("default-src 'none'")));
         assert!(policy.is_some_and(|policy| policy.contains("script-src 'self';")));
-        // Nobody may lay the page under their own and have the user click on it.
+        // No other page may frame this one and have the user click on it.
         assert!(policy.is_some_and(|policy| policy.contains("frame-ancestors 'none'")));
     }
 }

@@ -121,7 +121,7 @@ mod tests {
         let other = drain.clone();
         drop((owned, drain));
         tokio::time::timeout(Duration::from_secs(60), given_back).await.expect("the task is cut").unwrap_err();
-        // One that somebody spawns who has not heard of it yet.
+        // One of a task that was spawned before it.
         let (held, given_back) = tokio::sync::oneshot::channel();
         other.spawn(task(held));
         tokio::time::timeout(Duration::from_secs(60), given_back).await.expect("the task is cut").unwrap_err();

@@ -128,7 +128,7 @@ for number in 1 2 3 4 5 6; do held true; done
 for number in 1 2 3 4 5 6; do held sh -c "exit 7" || echo "status $?"; done' "http://127.0.0.1:$AGENTS"
   same "$shell: no command of a job sees its tokens" "0 0" "$(grep -x '[0-9][0-9]*' "$OUT/template.log" | tr '\n' ' ' | sed 's/ $//')"
   same "$shell: each command that fails shows a token of its own" "4 1" \
-    "$(grep -c 'not held open: ' "$OUT/template.log") $(grep -c 'nobody chose within 1s' "$OUT/template.log")"
+    "$(grep -c 'not held open: ' "$OUT/template.log") $(grep -c 'no choice was made within 1s' "$OUT/template.log")"
   same "$shell: until there is none" "1 6" "$(grep -c '^held: this job has used up' "$OUT/template.log") $(grep -c '^status 7' "$OUT/template.log")"
 done
 template sh "http://127.0.0.1:$SITE" "$SUM"

@@ -166,7 +166,7 @@ async fn failed_job_ends_as_its_command_did_when_its_owner_fails_it_or_nobody_co
 
     let left = Job::new(&gateway, &token(&issuer, &json!({"jti": "b"})), "exit 3", Length::seconds(1));
     assert_eq!(left.while_somebody(left.link()).await.0, CommandEnd::Status(3));
-    assert_eq!(left.said().last().map(String::as_str), Some("nobody chose within 1s"));
+    assert_eq!(left.said().last().map(String::as_str), Some("no choice was made within 1s"));
 }
 
 #[tokio::test]
@@ -245,5 +245,5 @@ async fn job_that_nobody_can_reach_any_more_ends() {
     let job = Job::new(&gateway, &token(&issuer, &json!({})), "exit 3", Length::seconds(60));
     assert_eq!(job.while_somebody(job.link()).await.0, CommandEnd::Status(3));
     let last = job.said().pop().unwrap_or_default();
-    assert!(last.starts_with("nobody can reach the job any more: access was revoked: "), "{last}");
+    assert!(last.starts_with("the job cannot be reached any more: access was revoked: "), "{last}");
 }

@@ -195,6 +195,6 @@ fn whole(code: ObjectErrorCode, message: String) -> ObjectError {
 fn superseded() -> ObjectError {
     whole(
         ObjectErrorCode::Superseded,
-        "a newer call for this environment came, or nobody waits for this one".to_owned(),
+        "a newer call for this environment came, or the caller of this one has gone".to_owned(),
     )
 }

@@ -143,7 +143,7 @@ impl<'a> Candidate<'a> {
     async fn attempt(&mut self) {
         match self.read_and_write().await {
             Ok(()) => self.failures = 0,
-            Err(ApiError::Conflict(_)) => debug!(lease = self.lease.name, "somebody else wrote the lease"),
+            Err(ApiError::Conflict(_)) => debug!(lease = self.lease.name, "another agent wrote the lease"),
             Err(error) => {
                 self.failures = self.failures.saturating_add(1);
                 // Log only once in a while: it is tried every other second.

@@ -39,7 +39,7 @@ pub(crate) async fn write(
         match result {
             Ok(_) => return Ok(tracked),
             Err(ApiError::Conflict(_)) => {
-                debug!(inventory = %key, "somebody else wrote the inventory, reading it again")
+                debug!(inventory = %key, "another writer changed the inventory: it is read again")
             }
             Err(ApiError::Absent(_)) if live.is_some() => {}
             Err(error) => return Err(Stopped::by(key, &error)),
@@ -47,7 +47,7 @@ pub(crate) async fn write(
     }
     Err(Stopped::Problem(ApplyProblem {
         kind: FailureKind::Kubernetes,
-        message: format!("{key}: somebody else changes this inventory all the time"),
+        message: format!("{key}: another writer keeps changing this inventory"),
         is_temporary: true,
     }))
 }

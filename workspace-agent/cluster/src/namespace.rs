@@ -63,7 +63,7 @@ pub(crate) async fn ensure(api: &CancelableApi, scope: &Scope) -> Result<(), Sto
                 // An earlier attempt whose answer was lost, or another client, made it: the next pass sees whose it is.
                 Err(ApiError::Conflict(_)) if look(api, scope).await?.state == Namespace::Ours => Ok(()),
                 Err(ApiError::Conflict(_)) => {
-                    problem("was made by somebody else in this moment", FailureKind::Kubernetes, true)
+                    problem("was made by another client in this moment", FailureKind::Kubernetes, true)
                 }
                 Err(error) => Err(stopped(scope, &error)),
             }

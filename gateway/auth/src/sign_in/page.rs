@@ -107,7 +107,7 @@ const NOT_PENDING: PageParts = (
 
 impl From<NoRandomness> for SignInPage {
     fn from(_: NoRandomness) -> Self {
-        tracing::error!("the system gave no random bytes; nobody can sign in");
+        tracing::error!("the system gave no random bytes: no user can sign in");
         Self::Unable
     }
 }

@@ -136,7 +136,7 @@ impl CiDriver {
         let reason = match answer {
             Ok(Forgotten::Gone) => None,
             Ok(Forgotten::NotPossible) => {
-                Some("The CI system keeps the last cache until its own rules delete it; nobody can name it".to_owned())
+                Some("The CI system keeps the last cache until its own rules delete it; no job can name it".to_owned())
             }
             Err(error) => {
                 self.unwell(found, heard, &error, (self.clock)());

@@ -43,7 +43,7 @@ impl CiDriver {
     /// about it.
     pub(super) async fn leave(&self, found: &VisitedWorkspace, now: UnixSeconds) -> Result<(), StoreError> {
         let Some(run) = found.ci.live() else { return Ok(()) };
-        warn!(workspace = %found.name, run = run.number, provider = %found.ci.provider, "nobody looks after a job any more");
+        warn!(workspace = %found.name, run = run.number, provider = %found.ci.provider, "a job is not managed any more");
         self.put(found, &plan::ended(&found.ci, run.failure.as_deref(), &self.pace, now), now).await
     }
 }

@@ -104,7 +104,7 @@ impl Wish {
             };
         };
         if !self.is_still_wanted(asked, now) {
-            return WishVerdict::Failed(format!("somebody asked for {} meanwhile", now.desired));
+            return WishVerdict::Failed(format!("{} was requested meanwhile", now.desired));
         }
         let has_arrived =
             now.actual == self.wanted().as_str() && now.desired != DesiredState::RestartRequested.as_str();
@@ -275,7 +275,7 @@ mod tests {
         let asked = look("Running", "Starting", 2, 5);
         for (wish, desired) in [(Wish::Start, "Stopped"), (Wish::Restart, "Terminated")] {
             let verdict = wish.judge(&asked, Some(&look(desired, "Starting", 3, 6)), Persistence::Retries);
-            assert_eq!(verdict, WishVerdict::Failed(format!("somebody asked for {desired} meanwhile")));
+            assert_eq!(verdict, WishVerdict::Failed(format!("{desired} was requested meanwhile")));
         }
         check(Wish::Start, &asked, &look("RestartRequested", "Running", 3, 6), &WishVerdict::Waiting);
     }

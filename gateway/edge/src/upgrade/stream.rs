@@ -158,7 +158,7 @@ mod tests {
         user.write_all(said).await.expect("room");
         let farewell = Farewell { code: 1008, reason: "no_such_host", timeout: Duration::from_secs(5) };
         let mut bytes = Vec::new();
-        // The user's end ends too when it has read all, so that nobody waits for the timeout.
+        // The user's end ends too when it has read all, so that neither end waits for the timeout.
         let hear = async {
             far.read_to_end(&mut bytes).await.expect("bytes");
             drop(far);

@@ -169,7 +169,7 @@ impl Following {
             match self.read().await {
                 Ok(found) => self.found = found,
                 // The last state stays true enough until the store answers again.
-                Err(error) => tracing::warn!(%error, "the store did not answer somebody who follows a workspace"),
+                Err(error) => tracing::warn!(%error, "the store did not answer a reader of a workspace's events"),
             }
         }
         true

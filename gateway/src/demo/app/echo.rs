@@ -165,7 +165,7 @@ mod tests {
         let socket = TokioIo::new(app.send(b"").await);
         let shaken = http2::handshake::<_, _, Body>(TokioExecutor::new(), socket).await;
         let (mut requests, mut connection) = shaken.unwrap();
-        // The settings arrive in a task of hyper's own, which wakes nobody here.
+        // The settings arrive in a task of hyper's own, which wakes no task here.
         let offered = async {
             while !connection.is_extended_connect_protocol_enabled() {
                 assert!((&mut connection).now_or_never().is_none());

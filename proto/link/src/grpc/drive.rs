@@ -180,7 +180,7 @@ mod tests {
             let mut driving = pin!(drive(&link, reader(pieces)));
             assert!(futures_util::poll!(driving.as_mut()).is_pending());
             sender.send(ping()).await.expect("read");
-            // Much longer than the keepalive's timeout, and nobody ran meanwhile.
+            // Much longer than the keepalive's timeout, and no task ran meanwhile.
             tokio::time::advance(Duration::from_secs(60)).await;
             assert!(futures_util::poll!(driving.as_mut()).is_pending());
             assert_eq!(session.end(), None);
