@@ -105,10 +105,7 @@ struct Builder<'p> {
 }
 
 impl Builder<'_> {
-    #[allow(
-        clippy::wildcard_enum_match_arm,
-        reason = "comments are there only if another caller turns them on"
-    )]
+    #[allow(clippy::wildcard_enum_match_arm, reason = "comments are there only if another caller turns them on")]
     fn take(&mut self, event: &Event<'_>, place: Location) -> BuildStep {
         match event {
             Event::DocumentStart(..) => {
