@@ -1,6 +1,6 @@
 use super::*;
 
-/// The table of the design, section 2.5, row by row: failure, code, status, seconds to wait.
+/// The table of failures, row by row: failure, code, status, seconds to wait.
 const TABLE: [(Failure, &str, u16, Option<&str>); 23] = [
     (Failure::NoSuchHost, "no_such_host", 404, None),
     (Failure::NoSuchPage, "no_such_host", 404, None),
@@ -158,4 +158,20 @@ fn browsers_want_pages_and_programs_want_json() {
     check(&[("accept", "*/*"), ("sec-fetch-mode", "navigate")], Wants::Html);
     check(&[("accept", "text/html"), ("sec-fetch-mode", "cors")], Wants::Json);
     check(&[("accept", "text/html"), ("sec-fetch-mode", "websocket")], Wants::Json);
+}
+
+#[test]
+fn reference_has_each_code_with_its_statuses() {
+    let page = include_str!("../../../../docs/reference/errors.md");
+    for (failure, code, status, _) in TABLE {
+        let row = page.lines().find(|line| line.starts_with(&format!("| `{code}` |")));
+        let statuses = row.and_then(|row| row.split('|').nth(2)).unwrap_or_default();
+        assert!(
+            statuses.contains(&status.to_string()),
+            "{failure:?}: docs/reference/errors.md has no row of {code} with {status}"
+        );
+    }
+    for code in Failure::CODES {
+        assert!(page.contains(&format!("`{code}`")), "{code} is not in docs/reference/errors.md");
+    }
 }
