@@ -2,7 +2,7 @@
 //! removed.
 //!
 //! Each call has a channel of its own in the session, to port 1, framed as the conversation of [`crate::reconcile`] is, whose
-//! [`Decoder`] reads it: one [`Call`] down, then [`Answer::Progress`] any number of times and one [`Answer::Done`] up, with
+//! [`Decoder`] reads it: one [`Call`] down, then [`CallAnswer::Progress`] any number of times and one [`CallAnswer::Done`] up, with
 //! which the agent finishes. The gateway keeps its half open until then: to finish it earlier is to call the call off, which
 //! ends between two requests to the cluster. An agent that knows no environments refuses the port with
 //! [`Reason::PortNotAllowed`](crate::reason::Reason::PortNotAllowed), one that has too much to do with

@@ -113,7 +113,7 @@ impl Settings {
 pub enum Read {
     /// The next bytes, never empty.
     Bytes(Bytes),
-    /// Nothing yet; an [`Event::Readable`] follows.
+    /// Nothing yet; an [`MuxEvent::Readable`] follows.
     Pending,
     /// The peer finished; there is no more.
     End,
@@ -126,7 +126,7 @@ pub enum Read {
 pub enum Room {
     /// So many bytes, never 0.
     Bytes(usize),
-    /// None yet; an [`Event::Writable`] follows.
+    /// None yet; an [`MuxEvent::Writable`] follows.
     Pending,
     /// This half was finished by us.
     Finished,

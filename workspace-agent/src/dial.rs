@@ -184,7 +184,7 @@ impl<N: Network> Agent<N> {
     /// Runs until `stop` or until only a person can help.
     ///
     /// # Errors
-    /// [`Ended`] says what a person has to do.
+    /// [`DialEnded`] says what a person has to do.
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), DialEnded> {
         let mut carried = None;
         let result = self.keep_up(&mut carried, &stop).await;

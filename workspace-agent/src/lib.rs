@@ -106,7 +106,7 @@ impl std::fmt::Debug for TokenSource {
 /// Runs an agent until `stop` or until nothing but a person can help.
 ///
 /// # Errors
-/// [`Ended`] says what a person has to do. Everything that time can heal is retried here and is no error.
+/// [`DialEnded`] says what a person has to do. Everything that time can heal is retried here and is no error.
 pub async fn run(options: Options, stop: CancellationToken) -> Result<(), DialEnded> {
     run_observed(options, Box::new(|_event| {}), stop).await
 }

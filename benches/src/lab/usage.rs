@@ -56,7 +56,7 @@ pub fn rss(pid: u32) -> io::Result<u64> {
     kib_field(&status, "VmRSS:").ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
-/// Makes [`Memory::peak`] start again from what is resident now.
+/// Makes the peak of resident memory start again from what is resident now.
 ///
 /// # Errors
 /// The process is gone, or another user's.

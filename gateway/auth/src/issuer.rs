@@ -60,7 +60,7 @@ impl Issuer {
     ///
     /// # Errors
     ///
-    /// [`Refused`].
+    /// [`TokenRefused`].
     ///
     /// # Cancel safety
     ///

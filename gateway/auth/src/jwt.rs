@@ -138,7 +138,7 @@ struct TokenParts<'t> {
 ///
 /// # Errors
 ///
-/// [`Refused`] says what is wrong; [`Refused::UnknownKey`] may only mean that newer keys have to be fetched.
+/// [`TokenRefused`] says what is wrong; [`TokenRefused::UnknownKey`] may only mean that newer keys have to be fetched.
 pub fn verify(token: &str, expect: &Expect<'_>, keys: &IssuerKeys, now: UnixSeconds) -> Result<Claims, TokenRefused> {
     let parts = TokenParts::of(token, expect.algorithms)?;
     let key = keys.find(parts.algorithm, parts.key_id.as_deref()).ok_or(TokenRefused::UnknownKey)?;

@@ -1,6 +1,6 @@
 //! Re-authorises requests and streams for as long as they stay open.
 //!
-//! A [`Watch`] stands for one credential on one connection towards one port. Every request, body and stream that it let
+//! A [`AccessWatch`] stands for one credential on one connection towards one port. Every request, body and stream that it let
 //! through is [`UnderWay`]; [`Living::due`] returns the watches with something under way, and the re-check ends those
 //! that are no longer authorised. A connection that asks the same again uses one watch for all its requests, so a
 //! request makes none. The audit log calls a watch an access: one record when it is made, one when it ends.

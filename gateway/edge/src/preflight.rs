@@ -30,7 +30,7 @@ const VARIES: HeaderValue =
 /// Answers a preflight from another port of the same workspace; `None` for any other request, which goes on to be
 /// authorised and, without a token, is refused like every other anonymous request.
 ///
-/// `source` is where the request comes from by the browser's own account; only [`Source::SameWorkspace`] is answered,
+/// `source` is where the request comes from by the browser's own account; only [`RequestSource::SameWorkspace`] is answered,
 /// so the origin that is repeated as allowed was recognised as one of the workspace's own.
 #[must_use]
 pub fn answer(method: &Method, headers: &HeaderMap, source: RequestSource) -> Option<Response<Bytes>> {

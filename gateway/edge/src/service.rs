@@ -110,7 +110,7 @@ pub trait PublicSite: fmt::Debug + Send + Sync {
     /// Answers a request to the public host. Notes in `known` what it finds out, for the log.
     ///
     /// # Errors
-    /// [`Refusal`], which the edge turns into an answer as for any other host.
+    /// [`EdgeAnswer`], which the edge turns into an answer as for any other host.
     ///
     /// Cancel safety: dropping the future ends the request.
     fn answer<'a>(

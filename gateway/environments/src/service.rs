@@ -184,7 +184,7 @@ impl Environments {
     /// a preparation under way goes on once no caller waits for it any more.
     ///
     /// # Errors
-    /// [`Refusal`]; then nothing was done.
+    /// [`EnvironmentRefusal`]; then nothing was done.
     pub async fn complete_by(
         &self,
         request: JobRequest,
@@ -205,7 +205,7 @@ impl Environments {
     /// it knows itself: the numbers of agent and environment, and the URLs of their pages.
     ///
     /// # Errors
-    /// [`Refusal`]; then nothing was done.
+    /// [`EnvironmentRefusal`]; then nothing was done.
     pub async fn ensure(
         &self,
         agent: &ClusterName,

@@ -3,7 +3,7 @@
 //! Callers hand records to [`Audit`], which never waits and never blocks: a bounded queue leads to the one task that
 //! writes. Records of mere events (an access, a failed sign-in) are dropped when the queue is full, but not silently:
 //! they are counted, as the metric `gateway_audit_lost` and as a record of its own. A change by a user or operator
-//! (shares, tokens, sessions) takes a [`Slot`] in the queue first, and is refused without one.
+//! (shares, tokens, sessions) takes a [`RecordPermit`] in the queue first, and is refused without one.
 //!
 //! Records hold no secret: credentials appear by kind and id, and every text is cut and escaped.
 

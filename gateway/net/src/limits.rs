@@ -1,7 +1,7 @@
 //! Limits on the use of the gateway: counts and rates by address, user and port, in memory that no crowd can make grow.
 //!
 //! A connection finds the entry of its address once and keeps it ([`Guest`]); a credential on it finds the entries of
-//! its user and port once and keeps those ([`Standing`]). A request then costs a few atomic operations on these, and no
+//! its user and port once and keeps those ([`CredentialCounters`]). A request then costs a few atomic operations on these, and no
 //! look-up. A client that has signed in no longer counts against its address, so that a few strangers cannot keep out a
 //! crowd behind the same address.
 

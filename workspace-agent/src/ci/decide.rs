@@ -45,7 +45,7 @@ pub(super) fn holds(on: HoldCondition, end: CommandEnd, asked_to_end: bool) -> b
     wanted && !asked_to_end
 }
 
-/// Decides how a held job ends. A user who fails a job whose command passed, as with [`On::Always`], gets a failure.
+/// Decides how a held job ends. A user who fails a job whose command passed, as with [`HoldCondition::Always`], gets a failure.
 pub(super) fn end_of(command: CommandEnd, chosen: Option<Choice>) -> CommandEnd {
     match chosen {
         Some(Choice::Continue) => CommandEnd::PASSED,

@@ -35,7 +35,7 @@ impl Programs {
     ///
     /// # Errors
     ///
-    /// [`Refused`].
+    /// [`TokenRefused`].
     ///
     /// # Cancel safety
     ///

@@ -91,9 +91,9 @@ impl KeySet {
     ///
     /// # Errors
     ///
-    /// [`Refused`]; the cause of [`Refused::KeysUnavailable`] is in the log. [`Refused::UnknownKey`] means that the
+    /// [`TokenRefused`]; the cause of [`TokenRefused::KeysUnavailable`] is in the log. [`TokenRefused::UnknownKey`] means that the
     /// issuer answered during this call and lacks the key; if it was not asked, or did not answer, the error is
-    /// [`Refused::UnknownKeySoFar`].
+    /// [`TokenRefused::UnknownKeySoFar`].
     ///
     /// # Cancel safety
     ///

@@ -37,7 +37,7 @@ impl Chunked {
     /// Takes the body's bytes off `rest`. Returns whether its end was reached.
     ///
     /// # Errors
-    /// [`Broken`] when this is no chunked body; the byte that shows it is the last one that was taken.
+    /// [`BadChunk`] when this is no chunked body; the byte that shows it is the last one that was taken.
     pub(super) fn skip(&mut self, rest: &mut &[u8]) -> Result<bool, BadChunk> {
         while let Some((byte, after)) = rest.split_first() {
             if let Self::Data { left } = self {

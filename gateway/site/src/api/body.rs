@@ -184,7 +184,7 @@ impl<'a> JsonFields<'a> {
         Some(values)
     }
 
-    /// Reads a member that has to be an object. One that may be missing is asked for with [`Fields::has`] first.
+    /// Reads a member that has to be an object. One that may be missing is asked for with [`JsonFields::has`] first.
     pub(super) fn nested<T>(
         &mut self,
         name: &'static str,

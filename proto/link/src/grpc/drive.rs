@@ -19,7 +19,7 @@ const STALL_GRACE: Duration = Duration::from_secs(1);
 
 /// Feeds a session with the frames of its link, until either ends or another link takes over. Returns which.
 ///
-/// Cancel safety: not resumable; dropping it leaves the session without input, so call [`Link::lost`] then.
+/// Cancel safety: not resumable; dropping it leaves the session without input, so call [`LinkHold::lost`] then.
 pub async fn drive<B>(link: &LinkHold, mut reader: FrameReader<B>) -> LinkEnd
 where
     B: Body<Data = Bytes> + Unpin,

@@ -117,7 +117,7 @@ where
     /// [`Goodbye::say`].
     ///
     /// # Errors
-    /// [`Broken`] says at which end.
+    /// [`CarrierBroken`] says at which end.
     ///
     /// Cancel safety: safe; it can be called again and goes on.
     pub async fn run(&mut self) -> Result<Copied, CarrierBroken> {
