@@ -34,7 +34,10 @@ mod may;
 mod prepare;
 mod templates;
 
+pub use may::JudgedRequest;
 pub use prepare::ObjectSource;
+
+use may::JobVerdict;
 
 /// The wall clock, as an argument: tests turn it.
 pub type Clock = Arc<dyn Fn() -> UnixSeconds + Send + Sync>;
@@ -177,7 +180,7 @@ impl Environments {
     #[cfg(test)]
     pub(crate) async fn complete(&self, request: JobRequest) -> Result<Following, EnvironmentRefusal> {
         let by = request.job.by();
-        self.complete_by(request, by).await
+        self.complete_by(self.judge(request)?, by).await
     }
 
     /// Prepares a job's environment. Done once for each job, however often and by however many callers it is requested;
@@ -187,17 +190,17 @@ impl Environments {
     /// [`EnvironmentRefusal`]; then nothing was done.
     pub async fn complete_by(
         &self,
-        request: JobRequest,
+        judged: JudgedRequest,
         by: impl Into<OnRecord> + Send,
     ) -> Result<Following, EnvironmentRefusal> {
-        match self.inner.access.verdict(&request) {
-            AccessVerdict::Met(Met::NoEnvironment) => Err(RefusalCode::NoEnvironment.into()),
-            AccessVerdict::Met(met @ (Met::Disabled | Met::NotAStart | Met::NotEnabled | Met::Completed)) => {
+        let JudgedRequest { request, verdict } = judged;
+        match verdict {
+            JobVerdict::Met(Met::NoEnvironment) => Err(RefusalCode::NoEnvironment.into()),
+            JobVerdict::Met(met @ (Met::Disabled | Met::NotAStart | Met::NotEnabled | Met::Completed)) => {
                 Ok(Following::ended(PreparationOutcome::nothing(met)))
             }
-            AccessVerdict::Refused(code) => Err(code.into()),
             // Includes requests that were carried out before: the store knows their outcome.
-            AccessVerdict::Allowed(allowed) => self.prepare_job(&allowed, &request, by.into()).await,
+            JobVerdict::Allowed(allowed) => self.prepare_job(&allowed, &request, by.into()).await,
         }
     }
 

@@ -35,7 +35,8 @@ fn request(job_id: u64) -> JobRequest {
 async fn complete(gateway: &TestGateway, job_id: u64) -> Following {
     let request = request(job_id);
     let by = on_record(request.job.by()).await;
-    gateway.environments.complete_by(request, by).await.unwrap()
+    let judged = gateway.environments.judge(request).unwrap();
+    gateway.environments.complete_by(judged, by).await.unwrap()
 }
 
 /// A call that an agent took.

@@ -1,11 +1,48 @@
 //! Checks whether a request is allowed, without carrying it out.
 
-use super::{AccessVerdict, EnvironmentRefusal, Environments, JobRequest, RefusalCode};
+use super::{AccessVerdict, Allowed, EnvironmentRefusal, Environments, JobRequest, Met, RefusalCode};
 use crate::request::JobFacts;
 use gateway_types::ClusterName;
 
+/// A job's request that is not refused, with the verdict on it.
+#[derive(Debug)]
+pub struct JudgedRequest {
+    pub(super) request: JobRequest,
+    pub(super) verdict: JobVerdict,
+}
+
+impl JudgedRequest {
+    /// Returns the request.
+    #[must_use]
+    pub fn request(&self) -> &JobRequest {
+        &self.request
+    }
+}
+
+/// Verdict on a request that is not refused.
+#[derive(Debug)]
+pub(super) enum JobVerdict {
+    /// Nothing is to be made.
+    Met(Met),
+    /// The environment may be made.
+    Allowed(Allowed),
+}
+
 impl Environments {
-    /// Checks that a job's request is allowed, before anything is reserved for it. Answered from memory.
+    /// Judges a job's request, once: [`Environments::complete_by`] carries it out by this verdict. Answered from memory.
+    ///
+    /// # Errors
+    /// The code of the rule in `ci_access` that forbids it.
+    pub fn judge(&self, request: JobRequest) -> Result<JudgedRequest, EnvironmentRefusal> {
+        let verdict = match self.inner.access.verdict(&request) {
+            AccessVerdict::Met(met) => JobVerdict::Met(met),
+            AccessVerdict::Allowed(allowed) => JobVerdict::Allowed(allowed),
+            AccessVerdict::Refused(code) => return Err(code.into()),
+        };
+        Ok(JudgedRequest { request, verdict })
+    }
+
+    /// Checks that a job's request is allowed, now. Answered from memory.
     ///
     /// # Errors
     /// The code of the rule in `ci_access` that forbids it.

@@ -99,7 +99,11 @@ async fn sweep_that_broke_off_after_its_first_word_is_finished_and_no_job_of_the
     let refused = stage.environments.complete(request(3, "two")).await.unwrap_err();
     assert_eq!(refused.code, RefusalCode::ProjectDeleted);
     // Not even one of which a CI system tells that is an operator, and tells again until it is heard.
-    let refused = stage.environments.complete_by(request(4, "two"), operator()).await.unwrap_err();
+    let refused = stage
+        .environments
+        .complete_by(stage.environments.judge(request(4, "two")).unwrap(), operator())
+        .await
+        .unwrap_err();
     assert_eq!(refused.code, RefusalCode::ProjectDeleted);
     // An operator knows better.
     let agent: ClusterName = "prod".parse().unwrap();

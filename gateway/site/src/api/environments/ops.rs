@@ -65,11 +65,11 @@ pub(in crate::api) async fn complete(
     asked: CallerJobRequest,
 ) -> Result<(Following, CallerPermit), ProblemRow> {
     let request = asked.by(asker)?;
-    api.environments.service.check(&request).map_err(|refusal| told_to(asker, refusal))?;
-    let held = asker.seat_for(api, &request)?;
+    let judged = api.environments.service.judge(request).map_err(|refusal| told_to(asker, refusal))?;
+    let held = asker.seat_for(api, judged.request())?;
     // Without a place in the audit log, nothing is done.
     let by = asker.on_record(api).await?;
-    Ok((api.environments.service.complete_by(request, by).await?, held))
+    Ok((api.environments.service.complete_by(judged, by).await?, held))
 }
 
 /// Tells a job of an unknown agent the same as of one that has nothing for its project: every job of a CI system may
