@@ -175,7 +175,7 @@ impl App {
     /// # Errors
     /// [`StartError::Randomness`].
     pub fn sign_in_link(&self) -> Result<Option<SignInLink>, StartError> {
-        Ok(self.public.sign_in.issue_link(Instant::now())?)
+        Ok(self.public.sign_in().issue_link(Instant::now())?)
     }
 
     /// Returns the token that is cancelled when another gateway serves the same database: this one then drains, and its

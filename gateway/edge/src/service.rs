@@ -116,7 +116,7 @@ pub trait PublicSite: fmt::Debug + Send + Sync {
     fn answer<'a>(
         &'a self,
         request: Request<Incoming>,
-        origin: &'a Origin,
+        origin: &'a Arc<Origin>,
         known: &'a mut RequestFacts,
     ) -> BoxFuture<'a, Result<Response<ResponseBody>, EdgeAnswer>>;
 }
@@ -142,7 +142,7 @@ impl Edge {
     /// Answers one request.
     ///
     /// Cancel safety: dropping it ends the request at the app too.
-    pub(crate) async fn answer(&self, request: Request<Incoming>, origin: &Origin) -> Response<ResponseBody> {
+    pub(crate) async fn answer(&self, request: Request<Incoming>, origin: &Arc<Origin>) -> Response<ResponseBody> {
         let wants = respond::wants(request.headers(), request.method());
         let form = Form { wants, is_head: request.method() == Method::HEAD };
         let over_http2 = request.version() == Version::HTTP_2;

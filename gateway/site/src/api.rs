@@ -30,21 +30,17 @@ mod whoami;
 mod workspace_page;
 mod workspaces;
 
-use std::convert::Infallible;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, FromRequestParts};
+use axum::middleware::from_fn;
 use axum::routing::{MethodRouter, delete, get, post};
-use bytes::Bytes;
 use http::request::Parts;
-use http::{Request, Response};
-use http_body_util::BodyExt as _;
 use tokio::time::Instant;
-use tower_service::Service as _;
+use tower::ServiceBuilder;
 use tunnel_link::drain::Drain;
 
 use gateway_agents::registry::Registry;
@@ -65,12 +61,11 @@ use gateway_types::{UserName, WorkspaceName};
 use gateway_workspaces::cluster_configs::ClusterConfigs;
 use gateway_workspaces::service::Workspaces;
 
-use ci::Measured;
+use crate::public_host::Stack;
+pub(crate) use answer::RefusalCode;
 pub use ci::{Definitions, NoDefinition};
 pub(crate) use confirm::DEVICE_PATH;
 pub use environments::{EnvironmentParts, Vouched};
-use events::Endless;
-pub(crate) use problem::ProblemBody;
 use problem::{ApiProblem, ProblemRow};
 use seats::Seats;
 
@@ -79,9 +74,6 @@ const PREFIX: &str = "/api/v1";
 
 /// Largest body of a request, in bytes.
 const BODY_BYTES_MAX: usize = 64 * 1024;
-
-/// Largest answer, in bytes; a page of a list is far below.
-const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Wrong user codes of one address, and of one user, before they have to wait.
 const CODE_ATTEMPTS_MAX: u32 = 10;
@@ -357,73 +349,30 @@ impl Api {
         grpc::is_call(method, headers)
     }
 
-    /// Answers a call of a service, and returns the code with which it was refused, if it was.
-    ///
-    /// Cancel safety: a change that was begun is made or not made, as a whole.
-    pub(crate) async fn call<B>(&self, request: Request<B>, caller: Caller) -> (Response<Body>, Option<&'static str>)
-    where
-        B: http_body::Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<axum::BoxError>,
-    {
-        // No page can make a browser send such a call without a preflight; no cookie counts all the same.
-        let caller = caller.without_cookie();
-        self.services.answer(request, caller).await
-    }
-
     /// Returns whether a path of the public host is answered here.
     pub(crate) fn has(path: &str) -> bool {
         is_page(path) || path.strip_prefix("/api").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 
-    /// Answers a request. The body is read as far as the API needs it, and never beyond what the path takes.
+    /// Returns the service that answers requests of identified callers. A body is read as far as the API needs it, and never
+    /// beyond what the path takes.
     ///
     /// Cancel safety: a change that was begun is made or not made, as a whole.
-    pub(crate) async fn answer<B>(&self, mut request: Request<B>, caller: Caller) -> ApiAnswer
-    where
-        B: http_body::Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<axum::BoxError>,
-    {
-        let trace = caller.trace.clone();
-        let is_head = request.method() == http::Method::HEAD;
-        request.extensions_mut().insert(caller);
-        let answered: Result<_, Infallible> = self.router.clone().call(request.map(Body::new)).await;
-        let Ok(mut response) = answered;
-        if response.extensions_mut().remove::<Endless>().is_some() && !is_head {
-            answer::seal_head(response.headers_mut(), &trace);
-            return ApiAnswer::Events(response);
-        }
-        if let Some(Measured { bytes }) = response.extensions_mut().remove::<Measured>()
-            && !is_head
-        {
-            answer::seal_head(response.headers_mut(), &trace);
-            return ApiAnswer::File(response, bytes);
-        }
-        let (parts, body) = response.into_parts();
-        // An endless body never comes to its end, so a HEAD request must not wait for it.
-        let read = async { http_body_util::Limited::new(body, ANSWER_BYTES_MAX).collect().await };
-        let body = if is_head {
-            Bytes::new()
-        } else {
-            read.await.map(http_body_util::Collected::to_bytes).unwrap_or_default()
-        };
-        let mut response = Response::from_parts(parts, body);
-        answer::seal(&mut response, &trace);
-        if is_head {
-            *response.body_mut() = Bytes::new();
-        }
-        ApiAnswer::Whole(response)
+    pub(crate) fn documents(&self) -> Stack {
+        Stack::new(ServiceBuilder::new().layer(from_fn(answer::seal)).service(self.router.clone()))
     }
-}
 
-/// Answer of the API.
-#[derive(Debug)]
-pub(crate) enum ApiAnswer {
-    /// All of it is there.
-    Whole(Response<Bytes>),
-    /// It goes on for as long as its reader listens and is authorised.
-    Events(Response<Body>),
-    /// That many bytes, which are read as they are sent.
-    File(Response<Body>, u64),
+    /// Returns the service that answers gRPC calls of identified callers.
+    ///
+    /// Cancel safety: a change that was begun is made or not made, as a whole.
+    pub(crate) fn services(&self) -> Stack {
+        Stack::new(ServiceBuilder::new().layer(from_fn(grpc::drop_cookies)).service(self.services.clone()))
+    }
+
+    /// Returns the parts of the gateway that the API works on.
+    pub(crate) fn parts(&self) -> &ApiParts {
+        &self.shared.parts
+    }
 }
 
 #[cfg(test)]

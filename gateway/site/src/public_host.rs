@@ -1,43 +1,52 @@
-//! Serves the public host: sign-in, the API, and the pages.
+//! Serves the public host through stacks of tower layers, one for each kind of request.
+//!
+//! | stack | requests | layers, from the outside |
+//! | --- | --- | --- |
+//! | [`Kind::Api`] | paths below `/api`, and the pages that belong to it | identify, sign in first, report, follow, seal |
+//! | [`Kind::Call`] | gRPC, by its media type | identify, report, follow, drop cookies, deadline |
+//! | [`Kind::Page`] | all other paths | zone, sign-in pages, identify visitor |
+//!
+//! Layers and handlers know axum's types only. What the edge needs beyond a body travels in the extensions of an answer:
+//! a failure of its table, the [`Delivery`] of a body, the [`Followed`] of a stream.
 
-use std::sync::Arc;
+pub(crate) mod layers;
 
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use axum::body::Body;
+use axum::middleware::from_fn_with_state;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::request::Parts;
 use http::{Request, Response};
+use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use tokio::time::Instant;
+use tower::util::{BoxCloneSyncService, ServiceExt as _};
+use tower::{Service, ServiceBuilder};
 
-use super::sign_in_pages::is_sign_in;
-use super::zone;
-use crate::api::{Api, ApiAnswer, Caller, ProblemBody, Proof};
-use crate::ui::{self, Pages};
-use gateway_agents::registry::Registry;
+use self::layers::EdgeFailure;
+use crate::api::{Api, ApiParts};
+use crate::ui;
 use gateway_auth::oidc::provider::Provider;
-use gateway_auth::policy::RequestShape;
-use gateway_auth::request::Offered;
-use gateway_auth::shape::{self, Here, is_page_visit};
-use gateway_auth::sign_in::{PageVisit, SignIn};
-use gateway_auth::site::Site;
+use gateway_auth::sign_in::SignIn;
 use gateway_edge::body::ResponseBody;
 use gateway_edge::followers::{Followed, Followers};
-use gateway_edge::service::{
-    EdgeAnswer, FailureLine, Failures, Origin, PublicSite, RequestFacts, Visitors, checked, overloaded, record_sign_in,
-    tried,
-};
-use gateway_http::host::{BadHost, HostRules, authority_of};
-use gateway_http::respond::Failure;
-use gateway_net::audit::Audit;
-use gateway_store::Store;
+use gateway_edge::service::{EdgeAnswer, Failures, Origin, PublicSite, RequestFacts, Visitors};
+use gateway_types::UserName;
+use gateway_types::principal::Principal;
 
-/// The public host, with what its pages and its API need.
-#[derive(Debug)]
-pub struct PublicHost {
-    /// Hosts of workspaces, for links to them.
-    pub rules: HostRules,
-    /// The public address, and the cookies that belong to it.
-    pub site: Site,
+/// Largest answer that is gathered before it is sent, in bytes; a page of a list is far below.
+const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Service that answers each request, failed ones too.
+pub(crate) type Stack = BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>;
+
+/// Parts of the gateway that the public host works on, beside those of the API.
+pub struct PublicParts {
+    /// Parts of the API; the pages use them too.
+    pub api: ApiParts,
     /// Finds the user of a request.
     pub visitors: Arc<Visitors>,
     /// Sign-in pages and one-time codes.
@@ -48,170 +57,192 @@ pub struct PublicHost {
     pub followers: Arc<Followers>,
     /// Counts, logs and answers failures.
     pub failures: Arc<Failures>,
-    /// The HTTP API and the gRPC services.
-    pub api: Api,
-    /// The audit log.
-    pub audit: Audit,
-    /// Live sessions.
-    pub registry: Arc<Registry>,
-    /// The database.
-    pub store: Store,
+}
+
+/// State of all layers and handlers of the public host.
+pub(crate) struct Host {
+    pub(crate) api: Api,
+    pub(crate) visitors: Arc<Visitors>,
+    pub(crate) sign_in: Arc<SignIn>,
+    pub(crate) provider: Option<Provider>,
+    pub(crate) followers: Arc<Followers>,
+    pub(crate) failures: Arc<Failures>,
+}
+
+/// The public host.
+#[derive(Clone)]
+pub struct PublicHost {
+    pub(crate) host: Arc<Host>,
+    api: Stack,
+    calls: Stack,
+    pages: Stack,
+}
+
+impl fmt::Debug for PublicHost {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("PublicHost").finish_non_exhaustive()
+    }
+}
+
+/// Connection and time of a request, in its extensions.
+#[derive(Clone)]
+pub(crate) struct Arrival {
+    pub(crate) origin: Arc<Origin>,
+    /// Time at which the head was there.
+    pub(crate) began: Instant,
+    /// User whom a layer found, for the log.
+    pub(crate) user: Arc<OnceLock<UserName>>,
+}
+
+impl Arrival {
+    /// Notes the user whom a credential proved.
+    fn found(&self, principal: Option<&Principal>) {
+        if let Some(principal) = principal {
+            // One layer of a stack identifies; a second finding would be the same.
+            let _is_new = self.user.set(principal.user.clone()).is_ok();
+        }
+    }
+}
+
+/// Transfer of an answer's body, in its extensions. A body without one is gathered before it is sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Delivery {
+    /// Goes on for as long as its reader listens and is authorised.
+    Events,
+    /// A file of that many bytes.
+    File(u64),
+    /// Messages of a gRPC call.
+    Messages,
+}
+
+/// Kind of a request, by which its stack is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Api,
+    Call,
+    Page,
+}
+
+impl Kind {
+    fn of<B>(request: &Request<B>) -> Self {
+        match () {
+            () if Api::has(request.uri().path()) => Self::Api,
+            () if Api::is_grpc(request.method(), request.headers()) => Self::Call,
+            () => Self::Page,
+        }
+    }
+}
+
+impl PublicHost {
+    /// Makes the stacks.
+    #[must_use]
+    pub fn new(parts: PublicParts) -> Self {
+        let PublicParts { api, visitors, sign_in, provider, followers, failures } = parts;
+        let host = Arc::new(Host { api: Api::new(api), visitors, sign_in, provider, followers, failures });
+        let identify = || from_fn_with_state(host.clone(), layers::identify);
+        let report = || from_fn_with_state(host.clone(), layers::report);
+        let follow = || from_fn_with_state(host.clone(), layers::follow);
+        let api = ServiceBuilder::new()
+            .layer(identify())
+            .layer(from_fn_with_state(host.clone(), layers::sign_in_first))
+            .layer(report())
+            .layer(follow())
+            .service(host.api.documents());
+        let calls =
+            ServiceBuilder::new().layer(identify()).layer(report()).layer(follow()).service(host.api.services());
+        let pages = ServiceBuilder::new()
+            .layer(from_fn_with_state(host.clone(), layers::zone))
+            .layer(from_fn_with_state(host.clone(), layers::sign_in_pages))
+            .layer(from_fn_with_state(host.clone(), layers::identify_visitor))
+            .service(ui::router(host.clone()));
+        Self { host, api: Stack::new(api), calls: Stack::new(calls), pages: Stack::new(pages) }
+    }
+
+    /// Returns the sign-in, for links that the operator asks for.
+    #[must_use]
+    pub fn sign_in(&self) -> &SignIn {
+        &self.host.sign_in
+    }
+
+    fn stack(&self, kind: Kind) -> Stack {
+        match kind {
+            Kind::Api => self.api.clone(),
+            Kind::Call => self.calls.clone(),
+            Kind::Page => self.pages.clone(),
+        }
+    }
 }
 
 impl PublicSite for PublicHost {
     fn answer<'a>(
         &'a self,
         request: Request<Incoming>,
-        origin: &'a Origin,
+        origin: &'a Arc<Origin>,
         known: &'a mut RequestFacts,
     ) -> BoxFuture<'a, Result<Response<ResponseBody>, EdgeAnswer>> {
         // On the heap, so that requests to workspaces do not carry it: ten thousand may be under way.
-        Box::pin(self.public(request, origin, known))
+        Box::pin(async move {
+            let stack = self.stack(Kind::of(&request));
+            let arrival = Arrival { origin: origin.clone(), began: known.began(), user: Arc::default() };
+            let user = arrival.user.clone();
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(arrival);
+            let response = call(stack, request).await;
+            known.user = user.get().cloned();
+            match response.extensions().get::<EdgeFailure>() {
+                Some(EdgeFailure(failure)) => Err(EdgeAnswer::from(*failure)),
+                None => Ok(deliver(response).await),
+            }
+        })
     }
 }
 
-impl PublicHost {
-    /// Answers a request to the public host.
-    async fn public(
-        &self,
-        request: Request<Incoming>,
-        origin: &Origin,
-        known: &mut RequestFacts,
-    ) -> Result<Response<ResponseBody>, EdgeAnswer> {
-        if Api::has(request.uri().path()) {
-            return self.call_api(request, origin, known).await;
+/// Calls a service that cannot fail.
+pub(crate) async fn call<S>(service: S, request: Request<Body>) -> Response<Body>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+{
+    match service.oneshot(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    }
+}
+
+/// Makes the body that the edge sends.
+async fn deliver(mut response: Response<Body>) -> Response<ResponseBody> {
+    let delivery = response.extensions_mut().remove::<Delivery>();
+    let followed = response.extensions_mut().remove::<Arc<Followed>>();
+    match delivery {
+        Some(Delivery::Events | Delivery::Messages) => response.map(|body| ResponseBody::events(body, followed)),
+        Some(Delivery::File(bytes)) => response.map(|body| ResponseBody::file(body, bytes)),
+        None => {
+            let (parts, body) = response.into_parts();
+            Response::from_parts(parts, ResponseBody::from(gather(body).await))
         }
-        if Api::is_grpc(request.method(), request.headers()) {
-            return self.call_grpc(request, origin, known).await;
-        }
-        let (parts, body) = request.into_parts();
-        let now = Instant::now();
-        if let Some(answer) = zone::answer(&parts, self.rules.zone()) {
-            return Ok(answer?.map(ResponseBody::from));
-        }
-        if is_sign_in(&parts) {
-            origin.guest.ask(now.into_std()).map_err(overloaded)?;
-        }
-        if let Some(response) = self.sign_in_page(&parts, body, origin).await {
-            self.sign_in.written().await;
-            record_sign_in(&self.audit, &response, origin);
-            tried(&parts, &response, origin, now)?;
-            return Ok(response.map(ResponseBody::from));
-        }
-        let offered = Offered::read(&parts.headers, self.site.cookies());
-        let principal = self.visitors.visitor(&offered, origin, now).await?;
-        known.user = principal.as_ref().map(|principal| principal.user.clone());
-        let pages = Pages { store: &self.store, registry: &self.registry, site: &self.site, rules: &self.rules };
-        let page = match ui::answer(pages, &parts, principal.as_ref()).await {
-            Err(Failure::SignInRequired) if is_page_visit(&parts.method, &parts.headers) => {
-                self.sign_in.ask(PageVisit::new(&parts, origin.peer), now)
-            }
-            answer => answer?,
+    }
+}
+
+/// Gathers a body that the gateway has made. One that is too large is a defect, and comes out empty.
+pub(crate) async fn gather(body: Body) -> Bytes {
+    let gathered = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
+    gathered.map(http_body_util::Collected::to_bytes).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kind_is_chosen_by_path_and_then_by_media_type() {
+        let kind = |method: &str, path: &str, media: &str| {
+            Kind::of(&Request::builder().method(method).uri(path).header("content-type", media).body(()).unwrap())
         };
-        Ok(page.map(ResponseBody::from))
-    }
-
-    /// Answers a request to the API, or to the page that belongs to it.
-    async fn call_api(
-        &self,
-        request: Request<Incoming>,
-        origin: &Origin,
-        known: &mut RequestFacts,
-    ) -> Result<Response<ResponseBody>, EdgeAnswer> {
-        let (parts, body) = request.into_parts();
-        let now = Instant::now();
-        let (caller, shape) = self.caller(&parts, origin, known, now).await?;
-        if caller.has_to_sign_in(parts.uri.path(), shape) {
-            return Ok(self.sign_in.ask(PageVisit::new(&parts, origin.peer), now).map(ResponseBody::from));
-        }
-        let request = Request::from_parts(parts, body);
-        Ok(self.call(request, caller, origin, known).await)
-    }
-
-    /// Identifies the caller of the API, and counts callers who prove nothing.
-    async fn caller(
-        &self,
-        parts: &Parts,
-        origin: &Origin,
-        known: &mut RequestFacts,
-        now: Instant,
-    ) -> Result<(Caller, RequestShape), Failure> {
-        let vouched = self.api.vouched(parts, now).await;
-        let (principal, offered) = match &vouched {
-            Some(vouched) => {
-                checked(vouched.is_good(), vouched.is_bad(), origin, now)?;
-                (None, Offered::Nothing)
-            }
-            None => {
-                let offered = Offered::read(&parts.headers, self.site.cookies());
-                (self.visitors.visitor(&offered, origin, now).await?, offered)
-            }
-        };
-        known.user = principal.as_ref().map(|principal| principal.user.clone());
-        let authority = authority_of(parts).map_err(BadHost::failure)?;
-        let here = Here { site: &self.site, authority, workspace: None, workspace_of: &|_| None };
-        let shape = shape::read(&parts.method, &parts.headers, &offered, here);
-        let caller = Caller::new(principal, offered, parts.uri.path(), shape, origin.peer, &self.failures.trace());
-        Ok((caller.vouched(vouched), shape))
-    }
-
-    /// Answers a call of the services that programs reach over gRPC on this host.
-    async fn call_grpc(
-        &self,
-        request: Request<Incoming>,
-        origin: &Origin,
-        known: &mut RequestFacts,
-    ) -> Result<Response<ResponseBody>, EdgeAnswer> {
-        let (parts, body) = request.into_parts();
-        let (caller, _) = self.caller(&parts, origin, known, Instant::now()).await?;
-        let (trace, proven) = (caller.trace(), caller.proven());
-        let (response, failed) = self.api.call(Request::from_parts(parts, body), caller).await;
-        if let Some(code) = failed {
-            let (message, status) = ("call of a service failed", response.status());
-            self.report(&FailureLine { message, code, detail: None, status, trace: &trace }, known, origin);
-        }
-        let followed = self.followed(proven);
-        Ok(response.map(|body| ResponseBody::events(body, followed)))
-    }
-
-    /// Has the reader of a stream re-authorised for as long as it is open, if that can change.
-    fn followed(&self, proven: Option<Proof>) -> Option<Arc<Followed>> {
-        match proven? {
-            Proof::User(offered, user) => Some(self.followers.follow(offered, user)),
-            // The API itself re-authorises the streams of jobs: the job is known there.
-            Proof::Job => None,
-        }
-    }
-
-    /// Calls the API, and reports a failure.
-    async fn call(
-        &self,
-        request: Request<Incoming>,
-        caller: Caller,
-        origin: &Origin,
-        known: &RequestFacts,
-    ) -> Response<ResponseBody> {
-        let (trace, proven) = (caller.trace(), caller.proven());
-        let response = match (self.api.answer(request, caller).await, proven) {
-            (ApiAnswer::Whole(response), _) => response.map(ResponseBody::from),
-            (ApiAnswer::Events(response), Some(proof)) => {
-                let followed = self.followed(Some(proof));
-                response.map(|body| ResponseBody::events(body, followed))
-            }
-            (ApiAnswer::File(response, bytes), _) => response.map(|body| ResponseBody::file(body, bytes)),
-            // No caller gets events without a proof of identity.
-            (ApiAnswer::Events(response), None) => response.map(|_| ResponseBody::from(Bytes::new())),
-        };
-        if let Some(ProblemBody { code, .. }) = response.extensions().get::<ProblemBody>() {
-            let (message, status) = ("request to the API failed", response.status());
-            self.report(&FailureLine { message, code, detail: None, status, trace: &trace }, known, origin);
-        }
-        response
-    }
-
-    /// Counts and logs a failure as for any other host.
-    fn report(&self, line: &FailureLine<'_>, known: &RequestFacts, origin: &Origin) {
-        self.failures.metrics().failed(line.code);
-        self.failures.log(line, known, origin);
+        assert_eq!(kind("GET", "/api/v1/whoami", ""), Kind::Api);
+        assert_eq!(kind("POST", "/api/v1/whoami", "application/grpc"), Kind::Api);
+        assert_eq!(kind("POST", "/workspaces/app", "application/x-www-form-urlencoded"), Kind::Api);
+        assert_eq!(kind("POST", "/grpc.Service/Method", "application/grpc"), Kind::Call);
+        assert_eq!(kind("GET", "/grpc.Service/Method", "application/grpc"), Kind::Page);
+        assert_eq!(kind("GET", "/", ""), Kind::Page);
+        assert_eq!(kind("GET", "/.gateway/sign-in", ""), Kind::Page);
     }
 }

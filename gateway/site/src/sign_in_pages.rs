@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
+use axum::body::Body;
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
-use hyper::body::Incoming;
 use tokio::time::{Instant, timeout};
 use tracing::{Instrument, info, info_span, warn};
 
-use super::public_host::PublicHost;
+use super::public_host::{Host, PublicHost};
 use gateway_auth::browser::SignedIn;
 use gateway_auth::jwt::Moment;
 use gateway_auth::oidc::BACKCHANNEL_LOGOUT_PATH;
@@ -39,17 +39,16 @@ pub(super) fn is_sign_in(parts: &Parts) -> bool {
 impl PublicHost {
     /// Fetches the provider's metadata, so that an unreachable provider is in the log from the start on.
     pub async fn greet_provider(&self) {
-        let Some(provider) = &self.provider else { return };
+        let Some(provider) = &self.host.provider else { return };
         if provider.metadata(moment()).await.is_err() {
             warn!(issuer = %provider.issuer(), "no user can sign in until the identity provider can be reached");
         }
     }
+}
 
-    /// Answers a sign-in page; `None` for any other path.
-    pub(super) async fn sign_in_page(&self, parts: &Parts, body: Incoming, origin: &Origin) -> Option<Response<Bytes>> {
-        if !is_sign_in(parts) {
-            return None;
-        }
+impl Host {
+    /// Answers a sign-in page; `None` for a path that has none.
+    pub(super) async fn sign_in_page(&self, parts: &Parts, body: Body, origin: &Origin) -> Option<Response<Bytes>> {
         // Every log line on the way names the browser's address.
         let span = info_span!("sign_in", peer = %origin.peer);
         if parts.uri.path() == BACKCHANNEL_LOGOUT_PATH {
@@ -97,19 +96,21 @@ impl PublicHost {
             Err(error) => return self.sign_in_failed(visit, &error),
         };
         let (issuer, subject) = (provider.issuer().as_str(), identity.subject.as_str());
-        let user = match self.store.admit(issuer, subject, &identity.wanted, &identity.groups, wall_clock()).await {
-            Ok(Admission::As(user)) => user,
-            Ok(refused @ (Admission::NameTaken | Admission::Disabled)) => {
-                let is_taken = matches!(refused, Admission::NameTaken);
-                let why = if is_taken { NotAdmitted::NameTaken } else { NotAdmitted::Disabled };
-                let user = Some(identity.wanted.to_string());
-                return self.sign_in_failed(visit, &SignInError::NotAdmitted { why, user });
-            }
-            Err(error) => {
-                warn!(%error, "the store did not answer");
-                return self.sign_in.unable(visit);
-            }
-        };
+        let user =
+            match self.api.parts().store.admit(issuer, subject, &identity.wanted, &identity.groups, wall_clock()).await
+            {
+                Ok(Admission::As(user)) => user,
+                Ok(refused @ (Admission::NameTaken | Admission::Disabled)) => {
+                    let is_taken = matches!(refused, Admission::NameTaken);
+                    let why = if is_taken { NotAdmitted::NameTaken } else { NotAdmitted::Disabled };
+                    let user = Some(identity.wanted.to_string());
+                    return self.sign_in_failed(visit, &SignInError::NotAdmitted { why, user });
+                }
+                Err(error) => {
+                    warn!(%error, "the store did not answer");
+                    return self.sign_in.unable(visit);
+                }
+            };
         let now = Instant::now();
         // The groups may differ from those that are remembered.
         self.visitors.forget_user(&user, now);
@@ -123,7 +124,7 @@ impl PublicHost {
     }
 
     /// Handles the provider's notice that sessions have ended (`OpenID` Connect Back-Channel Logout 1.0, section 2.5).
-    async fn hear_of_ended_sessions(&self, provider: &Provider, parts: &Parts, body: Incoming) -> Response<Bytes> {
+    async fn hear_of_ended_sessions(&self, provider: &Provider, parts: &Parts, body: Body) -> Response<Bytes> {
         match self.follow_notice(provider, parts, body).await {
             Ok(sessions) => {
                 info!(sessions, "the identity provider ended sessions");
@@ -136,7 +137,7 @@ impl PublicHost {
         }
     }
 
-    async fn follow_notice(&self, provider: &Provider, parts: &Parts, body: Incoming) -> Result<usize, NotFollowed> {
+    async fn follow_notice(&self, provider: &Provider, parts: &Parts, body: Body) -> Result<usize, NotFollowed> {
         let is_form = parts.headers.get(CONTENT_TYPE).is_some_and(|media| {
             media.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii()
                 == b"application/x-www-form-urlencoded"
@@ -152,7 +153,7 @@ impl PublicHost {
         let ended = self.sign_in.end_at_providers_word(&notice, now).map_err(NoticeRefused::from)?;
         // Signed out everywhere: the user's tokens go on, but not with groups from a sign-in that is over.
         if let (Some(subject), None) = (&notice.subject, &notice.session)
-            && let Err(error) = self.store.forget_groups(provider.issuer().as_str(), subject).await
+            && let Err(error) = self.api.parts().store.forget_groups(provider.issuer().as_str(), subject).await
         {
             warn!(%error, "the store did not answer: a user keeps their groups until they are too old");
         }
@@ -161,7 +162,7 @@ impl PublicHost {
             info!(user = %who.user, "signed out by the identity provider");
             let event =
                 AuditEvent::SignedOut { user: Text::of(&who.user), how: "provider", sessions: Items::default() };
-            self.audit.record(AuditRecord::new(event));
+            self.api.parts().audit.record(AuditRecord::new(event));
         }
         Ok(ended.len())
     }

@@ -1,15 +1,26 @@
 //! Pages of the public site for signed-in users. They work without JavaScript.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
-use bytes::Bytes;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{FromRequestParts, State};
+use axum::response::IntoResponse;
+use axum::routing::get;
 use http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
 use http::request::Parts;
-use http::{HeaderValue, Method, Response, StatusCode};
+use http::{HeaderValue, Response, StatusCode};
+use tokio::time::Instant;
 
+use crate::api::ApiParts;
+use crate::public_host::layers::EdgeFailure;
+use crate::public_host::{Arrival, Host};
 use gateway_agents::registry::Registry;
+use gateway_auth::shape::is_page_visit;
+use gateway_auth::sign_in::PageVisit;
 use gateway_auth::site::{Site, WORKSPACE_PAGES};
 use gateway_http::host::HostRules;
 use gateway_http::respond::Failure;
@@ -37,31 +48,63 @@ pub(crate) struct Pages<'a> {
     pub(crate) rules: &'a HostRules,
 }
 
-/// Answers a request on the public host that is not about sign-in.
-pub(crate) async fn answer(
-    pages: Pages<'_>,
-    parts: &Parts,
-    principal: Option<&Principal>,
-) -> Result<Response<Bytes>, Failure> {
-    let known = matches!(parts.uri.path(), "/" | "/style.css" | "/home.js" | "/workspaces");
-    if !known {
-        return Err(Failure::NoSuchPage);
+/// Visitor of a page, in the extensions of a request: a signed-in user, or none.
+#[derive(Clone)]
+pub(crate) struct Visitor(pub(crate) Option<Principal>);
+
+/// User of a page that needs a sign-in. A visit without one is led to it.
+struct SignedIn(Principal);
+
+/// Answers a visitor who has to sign in first.
+struct NotSignedIn(Response<Body>);
+
+impl FromRequestParts<Arc<Host>> for SignedIn {
+    type Rejection = NotSignedIn;
+
+    async fn from_request_parts(parts: &mut Parts, host: &Arc<Host>) -> Result<Self, NotSignedIn> {
+        if let Some(Visitor(Some(principal))) = parts.extensions.get() {
+            return Ok(Self(principal.clone()));
+        }
+        let arrival = parts.extensions.get::<Arrival>();
+        Err(NotSignedIn(match arrival.filter(|_| is_page_visit(&parts.method, &parts.headers)) {
+            Some(arrival) => {
+                let visit = PageVisit::new(parts, arrival.origin.peer);
+                host.sign_in.ask(visit, Instant::now()).map(Body::from)
+            }
+            None => EdgeFailure(Failure::SignInRequired).into_response(),
+        }))
     }
-    if parts.method != Method::GET && parts.method != Method::HEAD {
-        return Err(Failure::MethodNotAllowed);
+}
+
+impl IntoResponse for NotSignedIn {
+    fn into_response(self) -> Response<Body> {
+        self.0
     }
-    if parts.uri.path() == "/workspaces" {
-        return Ok(to_home());
-    }
-    if parts.uri.path() == "/style.css" {
-        return Ok(respond("text/css; charset=utf-8", STYLE.to_owned(), "public, max-age=300"));
-    }
-    if parts.uri.path() == "/home.js" {
-        return Ok(respond("text/javascript; charset=utf-8", SCRIPT.to_owned(), "public, max-age=300"));
-    }
-    let Some(principal) = principal else {
-        return Err(Failure::SignInRequired);
-    };
+}
+
+/// Makes the routes of the pages.
+pub(crate) fn router(host: Arc<Host>) -> Router {
+    Router::new()
+        .route("/", get(home))
+        .route("/workspaces", get(to_home))
+        .route("/style.css", get(async || respond("text/css; charset=utf-8", STYLE.to_owned(), "public, max-age=300")))
+        .route(
+            "/home.js",
+            get(async || respond("text/javascript; charset=utf-8", SCRIPT.to_owned(), "public, max-age=300")),
+        )
+        .fallback(async || EdgeFailure(Failure::NoSuchPage))
+        .method_not_allowed_fallback(async || EdgeFailure(Failure::MethodNotAllowed))
+        .with_state(host)
+}
+
+/// Answers the list of the user's workspaces.
+async fn home(State(host): State<Arc<Host>>, SignedIn(principal): SignedIn) -> Result<Response<Body>, EdgeFailure> {
+    let ApiParts { store, registry, site, rules, .. } = host.api.parts();
+    let pages = Pages { store, registry, site, rules };
+    Ok(list(pages, &principal).await?)
+}
+
+async fn list(pages: Pages<'_>, principal: &Principal) -> Result<Response<Body>, Failure> {
     let workspaces = pages.store.workspaces_of(&principal.user).await;
     let workspaces = workspaces.map_err(|error| unavailable(&error))?;
     let managed = managed(pages, &workspaces, principal).await?;
@@ -89,8 +132,8 @@ pub(crate) async fn answer(
 }
 
 /// Redirects to the list of workspaces, from the path at which the addresses of their own pages suggest it.
-fn to_home() -> Response<Bytes> {
-    let mut response = Response::new(Bytes::new());
+async fn to_home() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SEE_OTHER;
     response.headers_mut().insert(LOCATION, HeaderValue::from_static("/"));
     response
@@ -199,8 +242,8 @@ fn minutes(time: std::time::Duration) -> String {
     }
 }
 
-fn respond(content_type: &'static str, body: String, cache: &'static str) -> Response<Bytes> {
-    let mut response = Response::new(Bytes::from(body));
+fn respond(content_type: &'static str, body: String, cache: &'static str) -> Response<Body> {
+    let mut response = Response::new(Body::from(body));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static(cache));

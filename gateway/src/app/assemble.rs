@@ -35,8 +35,8 @@ use gateway_net::audit::{Audit, TokenIds, Writer};
 use gateway_net::limits::Shares;
 use gateway_net::telemetry::Metrics;
 use gateway_net::tls::Tls;
-use gateway_site::api::{Api, ApiParts};
-use gateway_site::public_host::PublicHost;
+use gateway_site::api::ApiParts;
+use gateway_site::public_host::{PublicHost, PublicParts};
 use gateway_store::{Store, Workspace, wall_clock_ms};
 use gateway_types::{Scheme, WorkspaceName};
 use gateway_workspaces::addresses::Addresses as SeenFromWorkspaces;
@@ -208,7 +208,7 @@ fn public_host(
         workspaces: Arc::new(Cache::bridging(remembered.clone())),
         public_ports: Arc::new(PublicPorts::default()),
     };
-    let api = Api::new(ApiParts {
+    let api = ApiParts {
         public_ports: shared.public_ports.clone(),
         store: base.store.clone(),
         registry: base.registry.clone(),
@@ -226,20 +226,15 @@ fn public_host(
         environments: services.environments,
         external_max: config.limits.external_workspaces_per_user,
         drain: base.drain.clone(),
-    });
-    let public = Arc::new(PublicHost {
-        rules: rules.clone(),
-        site: site.clone(),
+    };
+    let public = Arc::new(PublicHost::new(PublicParts {
+        api,
         visitors: shared.visitors.clone(),
         sign_in,
         provider,
         followers: shared.followers.clone(),
         failures: shared.failures.clone(),
-        api,
-        audit: base.audit.clone(),
-        registry: base.registry.clone(),
-        store: base.store.clone(),
-    });
+    }));
     Ok((public, shared))
 }
 

@@ -37,6 +37,18 @@ impl RequestFacts {
         Self { began, address: None, port: None, user: None }
     }
 
+    /// Begins with the user known.
+    #[must_use]
+    pub fn of_user(began: Instant, user: Option<UserName>) -> Self {
+        Self { user, ..Self::new(began) }
+    }
+
+    /// Returns the time at which the head was there.
+    #[must_use]
+    pub fn began(&self) -> Instant {
+        self.began
+    }
+
     /// Returns the side that answers a request that did not fail: only apps have addresses.
     pub(super) fn answered_by(&self) -> AnsweredBy {
         if self.address.is_some() { AnsweredBy::App } else { AnsweredBy::Gateway }

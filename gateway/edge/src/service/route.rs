@@ -83,7 +83,7 @@ impl Edge {
     pub(super) async fn route(
         &self,
         request: Request<Incoming>,
-        origin: &Origin,
+        origin: &Arc<Origin>,
         known: &mut RequestFacts,
     ) -> Result<Response<ResponseBody>, EdgeAnswer> {
         let (parts, body) = request.into_parts();

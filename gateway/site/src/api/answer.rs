@@ -1,13 +1,17 @@
 //! Answers: JSON, and the headers that all of them carry.
 
 use axum::body::Body;
+use axum::extract::Request;
+use axum::middleware::Next;
 use axum::response::Response as AxumResponse;
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use serde::Serialize;
 
+use super::Caller;
 use super::problem::ProblemBody;
+use crate::public_host::Delivery;
 use gateway_http::fields::GATEWAY_TRACE;
 
 /// The description of this API (OpenAPI 3.1), made of its types and handlers: see `openapi`.
@@ -51,20 +55,35 @@ fn with_type(status: StatusCode, content_type: &'static str, body: Bytes) -> Axu
     response
 }
 
-/// Adds to every answer the trace id, also inside a problem document, and the headers against keeping and embedding it.
-pub(super) fn seal(response: &mut Response<Bytes>, trace: &str) {
-    if let Some(ProblemBody { mut document, code }) = response.extensions_mut().remove::<ProblemBody>() {
-        if let Some(members) = document.as_object_mut() {
-            members.insert("trace_id".to_owned(), trace.into());
-        }
-        *response.body_mut() = Bytes::from(document.to_string());
-        response.extensions_mut().insert(ProblemBody { document: serde_json::Value::Null, code });
-    }
-    seal_head(response.headers_mut(), trace);
+/// Code of a refused request, in the extensions of its answer, and the text of its line in the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RefusalCode {
+    pub(crate) code: &'static str,
+    pub(crate) message: &'static str,
 }
 
-/// Adds the headers that every answer carries.
-pub(super) fn seal_head(headers: &mut HeaderMap, trace: &str) {
+/// Layer that adds to every answer the trace id, also inside a problem document, and the headers against keeping and
+/// embedding it. An answer to HEAD has no body, even where one would go on for ever.
+pub(super) async fn seal(caller: Caller, request: Request, next: Next) -> AxumResponse {
+    let is_head = request.method() == Method::HEAD;
+    let mut response = next.run(request).await;
+    let trace = caller.trace();
+    if let Some(ProblemBody { mut document, code }) = response.extensions_mut().remove::<ProblemBody>() {
+        if let Some(members) = document.as_object_mut() {
+            members.insert("trace_id".to_owned(), (*trace).into());
+        }
+        *response.body_mut() = Body::from(document.to_string());
+        response.extensions_mut().insert(RefusalCode { code, message: "request to the API failed" });
+    }
+    if is_head {
+        response.extensions_mut().remove::<Delivery>();
+        *response.body_mut() = Body::empty();
+    }
+    seal_head(response.headers_mut(), &trace);
+    response
+}
+
+fn seal_head(headers: &mut HeaderMap, trace: &str) {
     if let Ok(trace) = HeaderValue::from_str(trace) {
         headers.insert(GATEWAY_TRACE, trace);
     }

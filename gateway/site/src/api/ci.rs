@@ -12,6 +12,7 @@ use http::{HeaderMap, HeaderValue};
 
 use super::ApiShared;
 use super::problem::{ApiProblem, ProblemRow};
+use crate::public_host::Delivery;
 
 /// Makes definitions of pipelines for the jobs that they belong to.
 pub trait Definitions: Send + Sync {
@@ -76,12 +77,6 @@ pub(super) async fn pipeline(State(api): State<Arc<ApiShared>>, headers: HeaderM
     Ok(response)
 }
 
-/// Length of an answer that is sent as it is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Measured {
-    pub(super) bytes: u64,
-}
-
 /// Answers `GET /ci/agents/{sha256}`.
 #[utoipa::path(
     get,
@@ -107,6 +102,6 @@ pub(super) async fn agent(
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     // Its name is the hash of its content, so it never changes.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, max-age=31536000, immutable"));
-    response.extensions_mut().insert(Measured { bytes });
+    response.extensions_mut().insert(Delivery::File(bytes));
     Ok(response)
 }

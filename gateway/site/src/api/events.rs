@@ -28,6 +28,7 @@ use super::seats::ApiPermit;
 use super::state::StateRow;
 use super::workspaces::is_connected;
 use super::{ApiShared, Caller, answer};
+use crate::public_host::Delivery;
 use gateway_store::{Managed, StoreError, WorkspaceId, wall_clock};
 use gateway_workspaces::changes::{ChangeNews, Listener};
 
@@ -44,10 +45,6 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// Keeps a proxy (nginx) from buffering events that are to go out at once.
 pub(super) const NO_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
-
-/// Marks an answer whose body goes on for as long as its reader listens.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Endless;
 
 #[utoipa::path(
     get,
@@ -106,7 +103,7 @@ pub(super) async fn follow(
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store, no-transform"));
     headers.insert(NO_BUFFERING, HeaderValue::from_static("no"));
-    response.extensions_mut().insert(Endless);
+    response.extensions_mut().insert(Delivery::Events);
     Ok(response)
 }
 

@@ -11,21 +11,27 @@ mod provisioner;
 mod status;
 mod wire;
 
+use std::convert::Infallible;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
-use bytes::Bytes;
+use axum::middleware::Next;
+use futures_util::future::BoxFuture;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Method, Request, Response};
 use tokio::time::Instant;
 use tonic::Status;
 use tonic::service::{Routes, RoutesBuilder};
-use tower_service::Service as _;
+use tower::{Service, ServiceExt as _};
 
 use self::admission::Admission;
 use self::body::UntilDeadline;
+use super::answer::RefusalCode;
+use super::problem::ApiProblem;
 use super::{ApiShared, BODY_BYTES_MAX, Caller};
+use crate::public_host::Delivery;
 
 /// Largest message with a template, in bytes: the rendered text, and facts. Others are no larger than in the HTTP API.
 const TEMPLATE_BYTES_MAX: usize = 512 * 1024;
@@ -72,26 +78,19 @@ impl Services {
         Self { shared, reflection: routes.routes().prepare() }
     }
 
-    /// Answers a call, and returns the code with which it was refused, if it was.
-    ///
-    /// Cancel safety: a change that was begun is made or not made, as a whole.
-    pub(super) async fn answer<B>(&self, request: Request<B>, caller: Caller) -> (Response<Body>, Option<&'static str>)
-    where
-        B: http_body::Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<axum::BoxError>,
-    {
+    /// Answers a call.
+    async fn answer(self, caller: Caller, request: Request<Body>) -> Response<Body> {
         let began = Instant::now();
         let trace = caller.trace();
         let asked_for = body::timeout_of(request.headers());
         let admission = Admission::of(request.uri().path());
-        let request = request.map(Body::new);
         let answering = async {
             match admission {
-                Some(admission) => match admission.admit(self.shared.clone(), caller) {
+                Some(admission) => match admission.admit(self.shared, caller) {
                     Ok(admitted) => admitted.answer(request).await,
                     Err(problem) => Status::from(problem).into_http(),
                 },
-                None => match self.reflection.clone().call(request).await {
+                None => match self.reflection.oneshot(request).await {
                     Ok(response) => response,
                     Err(never) => match never {},
                 },
@@ -102,9 +101,41 @@ impl Services {
         let answered = tokio::time::timeout_at(by.min(began + CALL_TIME_MAX), answering).await;
         let mut response =
             answered.unwrap_or_else(|_elapsed| status::late("the call was not answered in time").into_http());
-        let code = status::code_of(&response);
+        if let Some(code) = status::code_of(&response) {
+            response.extensions_mut().insert(RefusalCode { code, message: "call of a service failed" });
+        }
+        response.extensions_mut().insert(Delivery::Messages);
         status::seal(response.headers_mut(), &trace);
-        (response.map(|body| Body::new(UntilDeadline::new(body, by))), code)
+        response.map(|body| Body::new(UntilDeadline::new(body, by)))
+    }
+}
+
+/// Layer that makes cookies count for nothing. No page can make a browser send a call without a preflight; none counts all
+/// the same.
+pub(super) async fn drop_cookies(caller: Caller, mut request: Request<Body>, next: Next) -> Response<Body> {
+    request.extensions_mut().insert(caller.without_cookie());
+    next.run(request).await
+}
+
+impl Service<Request<Body>> for Services {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    /// Cancel safety: a change that was begun is made or not made, as a whole.
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let services = self.clone();
+        Box::pin(async move {
+            Ok(match request.extensions_mut().remove::<Caller>() {
+                Some(caller) => services.answer(caller, request).await,
+                // Layers put one into each request; without it, no user is signed in.
+                None => Status::from(ApiProblem::SignInRequired).into_http(),
+            })
+        })
     }
 }
 

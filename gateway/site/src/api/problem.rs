@@ -410,12 +410,11 @@ impl ApiProblem {
     }
 }
 
-/// The document of a problem before it is sent, and its code for the metrics.
+/// The document of a problem before it is sent, and its code.
 #[derive(Clone, Debug)]
-pub(crate) struct ProblemBody {
+pub(super) struct ProblemBody {
     pub(super) document: serde_json::Value,
-    /// The code.
-    pub(crate) code: &'static str,
+    pub(super) code: &'static str,
 }
 
 impl IntoResponse for ProblemRow {

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use http::{Method, StatusCode};
+use axum::body::Body;
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::{Empty, Full};
 use serde_json::Value;
 
 use super::*;
+use crate::public_host::{Delivery, call, gather};
 use gateway_auth::browser::Lifetimes;
 use gateway_environments::files::TemplateFiles;
 use gateway_environments::service::{Environments, EnvironmentsParts as EnvironmentsOf};
@@ -107,10 +110,11 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<axum::BoxError>,
 {
-    match api.answer(request, caller).await {
-        ApiAnswer::Whole(response) => response,
-        ApiAnswer::Events(response) | ApiAnswer::File(response, _) => panic!("{response:?}"),
-    }
+    let mut request = request.map(Body::new);
+    request.extensions_mut().insert(caller);
+    let (parts, body) = call(api.documents(), request).await.into_parts();
+    assert!(parts.extensions.get::<Delivery>().is_none(), "an answer without an end: {parts:?}");
+    Response::from_parts(parts, gather(body).await)
 }
 
 fn shape(source: RequestSource, purpose: Purpose) -> RequestShape {

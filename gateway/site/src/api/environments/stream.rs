@@ -14,9 +14,10 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::CallerPermit;
 use super::view::{EventRow, OutcomeRow};
-use crate::api::events::{Endless, NO_BUFFERING};
+use crate::api::events::NO_BUFFERING;
 use crate::api::problem::{ApiProblem, Objects, ProblemRow};
 use crate::api::{ApiShared, answer};
+use crate::public_host::Delivery;
 use gateway_environments::following::Following;
 use gateway_environments::refusal::RefusalCode;
 
@@ -37,7 +38,7 @@ pub(super) fn events(api: &Arc<ApiShared>, following: Following, held: CallerPer
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store, no-transform"));
     headers.insert(NO_BUFFERING, HeaderValue::from_static("no"));
-    response.extensions_mut().insert(Endless);
+    response.extensions_mut().insert(Delivery::Events);
     response
 }
 

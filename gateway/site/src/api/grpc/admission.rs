@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use http::{Request, Response};
-use tower_service::Service as _;
+use tower::Service as _;
 
 use super::TEMPLATE_BYTES_MAX;
 use super::prerequisites::OfJob;

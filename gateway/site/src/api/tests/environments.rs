@@ -1,5 +1,6 @@
 //! Environments over both ways in: who asks is known before anything is read, and what jobs are told.
 
+use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
@@ -9,6 +10,7 @@ use serde_json::json;
 
 use super::*;
 use crate::api::environments::asker::ProvenJob;
+use crate::public_host;
 use gateway_environments::request::JobFacts;
 use gateway_types::UnixSeconds;
 
@@ -45,8 +47,11 @@ async fn call(api: &Api, path: &str, caller: Caller) -> Called {
     let body = Awaited::default();
     let is_read = body.0.clone();
     // A call that waits for its message comes to an end too.
-    let request = Request::builder().method("POST").uri(path).header("grpc-timeout", "200m").body(body).unwrap();
-    let (response, failed) = api.call(request, caller).await;
+    let mut request =
+        Request::builder().method("POST").uri(path).header("grpc-timeout", "200m").body(body).unwrap().map(Body::new);
+    request.extensions_mut().insert(caller);
+    let response = public_host::call(api.services(), request).await;
+    let failed = response.extensions().get().map(|RefusalCode { code, .. }| *code);
     let header = |name: &str| response.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
     let (status, code) = (header("grpc-status").unwrap(), header("gateway-error").unwrap());
     Called { status, code, failed, is_read: is_read.load(Ordering::Relaxed) }
