@@ -1,4 +1,5 @@
-//! The access decision for a principal and a port of a workspace: one pure function, and the proof of its yes.
+//! The access decision for a principal and a port of a workspace: one pure function, and `Grant`, the proof that access was
+//! allowed.
 
 use gateway_types::principal::{Principal, Via};
 use gateway_types::{Audience, Port, Share, UnixSeconds, UserName, WorkspaceName};
@@ -98,13 +99,27 @@ pub enum Because {
 ///
 /// # Invariants
 ///
-/// Only [`decide`] makes one, so code that asks for a `&Grant` before it opens a channel cannot run for a request that was
-/// not decided:
+/// Only [`decide`] makes one, so code that takes a `Grant` cannot run for a request without a decision. Its fields are
+/// private: no other module can fill them in.
 ///
 /// ```compile_fail,E0451
-/// use gateway::auth::policy::{Because, Grant};
-/// fn forge(workspace: gateway::model::WorkspaceName, port: gateway::model::Port) {
-///     let _ = Grant { user: None, workspace, port, because: Because::Owner };
+/// use gateway_auth::policy::{Because, Grant};
+/// use gateway_types::{Port, WorkspaceName};
+///
+/// fn forge(workspace: WorkspaceName, port: Port) -> Grant {
+///     Grant { user: None, workspace, port, because: Because::Owner }
+/// }
+/// ```
+///
+/// With the same imports, code that reads a `Grant` compiles. So the private fields refuse the code above, and no missing
+/// name:
+///
+/// ```
+/// use gateway_auth::policy::{Because, Grant};
+/// use gateway_types::{Port, WorkspaceName};
+///
+/// fn read(grant: &Grant) -> (&WorkspaceName, Port, bool) {
+///     (grant.workspace(), grant.port(), *grant.because() == Because::Owner)
 /// }
 /// ```
 #[derive(Debug, PartialEq, Eq)]
