@@ -35,7 +35,7 @@ use gateway_environments::service::Environments;
 use gateway_net::acme::{AcmeError, Renewal};
 use gateway_net::audit::Writer;
 use gateway_net::inherited::Inherited;
-use gateway_net::limits::Shares;
+use gateway_net::limits::UsageLimits;
 use gateway_net::listen::Listener;
 use gateway_net::tls::Tls;
 use gateway_site::public_host::PublicHost;
@@ -78,7 +78,7 @@ struct Bound {
     single: Arc<SingleGateway>,
     renewal: Option<Renewal>,
     certificates: Vec<Arc<Tls>>,
-    shares: Arc<Shares>,
+    limits: Arc<UsageLimits>,
     listeners: Listeners,
 }
 
@@ -113,10 +113,10 @@ impl App {
         let renewal = certified(&config).await?;
         let tls = ListenerTls::load(&config)?;
         let certificates = tls.certificates();
-        let shares = Shares::new(&config.limits, Instant::now().into_std());
-        let listeners = Listeners::bind(&config, &shares, tls, inherited)?;
+        let limits = UsageLimits::new(&config.limits, Instant::now().into_std());
+        let listeners = Listeners::bind(&config, &limits, tls, inherited)?;
         listeners.settle(&mut config)?;
-        let bound = Bound { single, renewal, certificates, shares, listeners };
+        let bound = Bound { single, renewal, certificates, limits, listeners };
         // On the heap: it holds all parts of a gateway.
         Box::pin(assemble::assemble(config, bound)).await
     }

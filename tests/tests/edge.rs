@@ -29,8 +29,6 @@ mod home;
 mod http2_app;
 #[path = "edge/last_word.rs"]
 mod last_word;
-#[path = "edge/living.rs"]
-mod living;
 #[path = "edge/metrics.rs"]
 mod metrics;
 #[path = "edge/neighbours.rs"]
@@ -53,6 +51,8 @@ mod request;
 mod response;
 #[path = "edge/restarted.rs"]
 mod restarted;
+#[path = "edge/revocation.rs"]
+mod revocation;
 #[path = "edge/rewrite.rs"]
 mod rewrite;
 #[path = "edge/sign_in.rs"]

@@ -69,7 +69,7 @@ enum LookupNext<'a, K: Clone + Eq + Hash, V> {
     Answer(LookupOutcome<V>),
     /// Run the look-up or wait for the caller that runs it. `fallback` is a value due for refresh, and its age.
     Load {
-        seat: LookupWaiter<'a, K, V>,
+        waiter: LookupWaiter<'a, K, V>,
         fallback: Option<(V, Duration)>,
     },
 }
@@ -113,17 +113,17 @@ impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
         F: Future<Output = Result<Option<V>, E>>,
         E: Display,
     {
-        let (seat, fallback) = match self.next(key, now) {
+        let (waiter, fallback) = match self.next(key, now) {
             LookupNext::Answer(outcome) => return outcome,
-            LookupNext::Load { seat, fallback } => (seat, fallback),
+            LookupNext::Load { waiter, fallback } => (waiter, fallback),
         };
         let began = Instant::now();
-        let mut shared = seat.load.outcome.lock().await;
+        let mut shared = waiter.load.outcome.lock().await;
         let outcome = match &*shared {
             Some(outcome) => outcome.clone(),
             None => {
                 let outcome = self.bounded(load()).await;
-                self.finish(&seat, &outcome, now);
+                self.finish(&waiter, &outcome, now);
                 *shared = Some(outcome.clone());
                 outcome
             }
@@ -205,7 +205,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
             hash_map::Entry::Vacant(vacant) if !full && !young => {
                 let load = Arc::clone(vacant.insert(Arc::new(Load { outcome: tokio::sync::Mutex::new(None) })));
                 LookupNext::Load {
-                    seat: LookupWaiter { cache: self, key: key.clone(), load },
+                    waiter: LookupWaiter { cache: self, key: key.clone(), load },
                     fallback: Some((value, age)),
                 }
             }
@@ -217,8 +217,8 @@ impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
     fn join(&self, key: &K, now: Instant) -> LookupNext<'_, K, V> {
         let mut loads = self.loads.lock();
         if let Some(load) = loads.get(key) {
-            let seat = LookupWaiter { cache: self, key: key.clone(), load: Arc::clone(load) };
-            return LookupNext::Load { seat, fallback: None };
+            let waiter = LookupWaiter { cache: self, key: key.clone(), load: Arc::clone(load) };
+            return LookupNext::Load { waiter, fallback: None };
         }
         // One may have ended between our look and this lock.
         if let Some((value, age)) = self.known.read().get(key, now)
@@ -234,7 +234,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
         }
         let load = Arc::new(Load { outcome: tokio::sync::Mutex::new(None) });
         loads.insert(key.clone(), Arc::clone(&load));
-        LookupNext::Load { seat: LookupWaiter { cache: self, key: key.clone(), load }, fallback: None }
+        LookupNext::Load { waiter: LookupWaiter { cache: self, key: key.clone(), load }, fallback: None }
     }
 
     /// Runs one look-up to its end or its deadline, and logs the failure, because no caller can do more about it.
@@ -254,20 +254,20 @@ impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
     }
 
     /// Remembers an outcome, unless the key was forgotten meanwhile. `now` is the start of the look-up.
-    fn finish(&self, seat: &LookupWaiter<'_, K, V>, outcome: &LookupOutcome<V>, now: Instant) {
+    fn finish(&self, waiter: &LookupWaiter<'_, K, V>, outcome: &LookupOutcome<V>, now: Instant) {
         let mut loads = self.loads.lock();
-        if !loads.get(&seat.key).is_some_and(|load| Arc::ptr_eq(load, &seat.load)) {
+        if !loads.get(&waiter.key).is_some_and(|load| Arc::ptr_eq(load, &waiter.load)) {
             return;
         }
-        loads.remove(&seat.key);
+        loads.remove(&waiter.key);
         match outcome {
             Ok(Some(value)) => {
-                self.unknown.write().remove(&seat.key, now);
-                self.known.write().insert(seat.key.clone(), value.clone(), now);
+                self.unknown.write().remove(&waiter.key, now);
+                self.known.write().insert(waiter.key.clone(), value.clone(), now);
             }
             Ok(None) => {
-                self.known.write().remove(&seat.key, now);
-                self.unknown.write().insert(seat.key.clone(), (), now);
+                self.known.write().remove(&waiter.key, now);
+                self.unknown.write().insert(waiter.key.clone(), (), now);
             }
             Err(Unavailable) => {}
         }

@@ -24,7 +24,7 @@ use crate::upstream::Upstreams;
 use gateway_agents::registry::{LiveSession, Registry};
 use gateway_net::audit::Audit;
 use gateway_net::availability::Availability;
-use gateway_net::limits::Shares;
+use gateway_net::limits::UsageLimits;
 use gateway_net::listen::Connection;
 use gateway_net::telemetry::{Exposition, Metrics, bytes, gauge};
 use gateway_net::tls::Tls;
@@ -49,7 +49,7 @@ pub struct Admin {
     /// Counters.
     pub metrics: Metrics,
     /// Limits by address, user and port.
-    pub shares: Arc<Shares>,
+    pub limits: Arc<UsageLimits>,
     /// The audit log, for records that were lost.
     pub audit: Audit,
     /// Requests under way, and whether a drain has begun.
@@ -100,7 +100,7 @@ async fn ready(State(admin): State<Arc<Admin>>) -> Response {
 async fn metrics(State(admin): State<Arc<Admin>>, headers: HeaderMap) -> Response {
     let mut registry = MetricsRegistry::default();
     admin.metrics.register(&mut registry);
-    admin.shares.register(&mut registry);
+    admin.limits.register(&mut registry);
     admin.audit.register(&mut registry);
     let (sent, received) = admin.registry.bytes();
     bytes(&mut registry, [("to_agents", sent), ("from_agents", received)]);
@@ -121,7 +121,7 @@ async fn metrics(State(admin): State<Arc<Admin>>, headers: HeaderMap) -> Respons
             "Bytes on their way to users, part of those promised",
             sum(|stats| stats.lent_bytes),
         ),
-        ("gateway_addresses", "Addresses whose limits are being counted", count(admin.shares.addresses())),
+        ("gateway_addresses", "Addresses whose limits are being counted", count(admin.limits.addresses())),
         ("gateway_upstream_idle_connections", "Idle connections to apps", count(admin.upstreams.idle())),
         ("gateway_tasks", "Connections, sessions and streams under way", count(admin.drain.live())),
         (

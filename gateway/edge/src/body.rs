@@ -18,17 +18,17 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::followers::Followed;
 use super::headers;
-use super::living::UnderWay;
 use super::upstream::relay::Relayed;
-use super::upstream::{Http1Lease, http1};
+use super::upstream::{PooledHttp1, http1};
+use super::watches::WatchUse;
 use gateway_http::respond::Failure;
-use gateway_net::limits::Seats;
+use gateway_net::limits::UsagePermits;
 
 /// Permits that a request holds until its last byte: of its workspace, its sender and its port.
 #[derive(Debug)]
 pub(super) struct RequestPermits {
     pub(super) _workspace: OwnedSemaphorePermit,
-    pub(super) _seats: Seats,
+    pub(super) _usage: UsagePermits,
 }
 
 /// Request body as the app gets it.
@@ -225,9 +225,9 @@ pub struct Download {
     source: BodySource,
     /// Error that ends it.
     broken: Option<BodyError>,
-    _slot: RequestPermits,
+    _permits: RequestPermits,
     /// Ends once the user's access does.
-    watch: UnderWay,
+    watch: WatchUse,
     /// Waits for that end, once the body has been pending: most are over before.
     ended: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
@@ -257,7 +257,7 @@ impl Download {
 #[derive(Debug)]
 pub(super) enum BodySource {
     /// A connection that this body moves. It goes back to the pool at the end, and is `None` then.
-    Http1(Option<Http1Lease>),
+    Http1(Option<PooledHttp1>),
     /// A connection that a task moves.
     Relayed(Relayed),
     /// A stream of an HTTP/2 connection.
@@ -322,12 +322,12 @@ impl BodySource {
         match self {
             Self::Http1(None) => Poll::Ready(None),
             Self::Http1(place @ Some(_)) => {
-                let Some(lease) = place else { return Poll::Ready(None) };
-                let frame = std::task::ready!(lease.connection.poll_frame(context));
-                if lease.connection.is_answered()
-                    && let Some(lease) = place.take()
+                let Some(pooled) = place else { return Poll::Ready(None) };
+                let frame = std::task::ready!(pooled.connection.poll_frame(context));
+                if pooled.connection.is_answered()
+                    && let Some(pooled) = place.take()
                 {
-                    lease.give_back();
+                    pooled.give_back();
                 }
                 Poll::Ready(frame.map(|frame| frame.map_err(BodyError::Http1)))
             }
@@ -345,7 +345,7 @@ impl BodySource {
 
     fn is_over(&self) -> bool {
         match self {
-            Self::Http1(lease) => lease.as_ref().is_none_or(|lease| lease.connection.is_answered()),
+            Self::Http1(pooled) => pooled.as_ref().is_none_or(|pooled| pooled.connection.is_answered()),
             Self::Relayed(relayed) => relayed.is_over(),
             Self::Http2(incoming) => incoming.is_end_stream(),
             Self::Begun(begun) => begun.frames.is_empty() && begun.rest.is_over(),
@@ -354,7 +354,7 @@ impl BodySource {
 
     fn size_hint(&self) -> SizeHint {
         let left = match self {
-            Self::Http1(lease) => lease.as_ref().map_or(Some(0), |lease| lease.connection.left()),
+            Self::Http1(pooled) => pooled.as_ref().map_or(Some(0), |pooled| pooled.connection.left()),
             Self::Relayed(relayed) => relayed.left(),
             Self::Http2(incoming) => return incoming.size_hint(),
             Self::Begun(begun) => begun.rest.size_hint().exact().map(|rest| rest + begun.bytes as u64),
@@ -363,11 +363,11 @@ impl BodySource {
     }
 }
 
-impl From<Http1Lease> for BodySource {
+impl From<PooledHttp1> for BodySource {
     /// Takes the body of an answer whose head came over this connection. If the answer came before the request was
     /// sent, a task moves the connection from now on: a user who reads slowly must not hold the request back.
-    fn from(lease: Http1Lease) -> Self {
-        if lease.connection.is_uploading() { Self::Relayed(lease.relay()) } else { Self::Http1(Some(lease)) }
+    fn from(pooled: PooledHttp1) -> Self {
+        if pooled.connection.is_uploading() { Self::Relayed(pooled.relay()) } else { Self::Http1(Some(pooled)) }
     }
 }
 
@@ -384,8 +384,8 @@ impl ResponseBody {
         Self::File(Box::new(OfFile { body, left: bytes }))
     }
 
-    pub(super) fn app(source: BodySource, slot: RequestPermits, watch: UnderWay) -> Self {
-        Self::App(Box::new(Download { source, broken: None, _slot: slot, watch, ended: None }))
+    pub(super) fn app(source: BodySource, permits: RequestPermits, watch: WatchUse) -> Self {
+        Self::App(Box::new(Download { source, broken: None, _permits: permits, watch, ended: None }))
     }
 }
 
@@ -446,9 +446,9 @@ impl Drop for Download {
     fn drop(&mut self) {
         // Bodies that were over before they began (HEAD, 204, 304) are never polled.
         if let BodySource::Http1(place) = &mut self.source
-            && let Some(lease) = place.take_if(|lease| lease.connection.is_answered())
+            && let Some(pooled) = place.take_if(|pooled| pooled.connection.is_answered())
         {
-            lease.give_back();
+            pooled.give_back();
         }
     }
 }

@@ -53,10 +53,10 @@ impl Followers {
     }
 
     /// Returns the open streams, and forgets the others.
-    pub(crate) fn due(&self) -> Vec<Arc<Followed>> {
-        let mut due = Vec::new();
-        self.0.lock().retain(|followed| followed.upgrade().map(|followed| due.push(followed)).is_some());
-        due
+    pub(crate) fn open(&self) -> Vec<Arc<Followed>> {
+        let mut open = Vec::new();
+        self.0.lock().retain(|followed| followed.upgrade().map(|followed| open.push(followed)).is_some());
+        open
     }
 }
 
@@ -69,9 +69,9 @@ mod tests {
         let followers = Followers::default();
         let open = followers.follow(Offered::Token([1; 32]), "ann".parse().unwrap());
         drop(followers.follow(Offered::Nothing, "bob".parse().unwrap()));
-        let due = followers.due();
-        assert!(due.len() == 1 && due[0].user().as_str() == "ann");
-        drop((open, due));
-        assert!(followers.due().is_empty() && followers.0.lock().is_empty());
+        let found = followers.open();
+        assert!(found.len() == 1 && found[0].user().as_str() == "ann");
+        drop((open, found));
+        assert!(followers.open().is_empty() && followers.0.lock().is_empty());
     }
 }

@@ -25,10 +25,10 @@ use super::cookies;
 use super::expect::Expectation;
 use super::headers::{self, AppHttp, AppRequest};
 use super::insists;
-use super::living::UnderWay;
 use super::rewrite::{self, HostMode, OwnOrigin};
 use super::upstream::http1::{self, Head, Outgoing};
-use super::upstream::{Accepted, Http1Lease, Owner, Upstreams};
+use super::upstream::{Accepted, Owner, PooledHttp1, Upstreams};
+use super::watches::WatchUse;
 use gateway_agents::registry::{LiveSession, PortMode};
 use gateway_auth::policy::{Because, Grant};
 use gateway_config::Timeouts;
@@ -70,9 +70,9 @@ pub(super) struct Route {
     /// The address that the user asked for.
     pub(super) address: Arc<Address>,
     /// Ends once the user's access does.
-    pub(super) watch: UnderWay,
+    pub(super) watch: WatchUse,
     /// Held until the response has ended.
-    pub(super) slot: RequestPermits,
+    pub(super) permits: RequestPermits,
 }
 
 /// A response head and body before they are rewritten for the user.
@@ -136,7 +136,7 @@ impl Forwarder {
             return Err(Failure::AppAnswerInvalid);
         }
         self.finish(&mut head, None, &route, mode);
-        Ok(Response::from_parts(head, ResponseBody::app(source, route.slot, route.watch)))
+        Ok(Response::from_parts(head, ResponseBody::app(source, route.permits, route.watch)))
     }
 
     /// Repeats as `localhost` a request whose app seems to refuse its host, and keeps that mode if the app accepts.
@@ -240,19 +240,19 @@ impl Forwarder {
         let (session, port) = (&route.session, route.grant.port());
         let asks_first = expectation == Expectation::Continue;
         let mut request = Outgoing::new(parts, body, asks_first).map_err(|error| failure_of_http1(&error))?;
-        if let Some(mut lease) = self.upstreams.reuse(session, port, &route.owner) {
+        if let Some(mut pooled) = self.upstreams.reuse(session, port, &route.owner) {
             let again = request.again();
-            match self.exchange_http1(&mut lease, request, None, progress).await {
-                Ok(head) => return Ok(answer(head, lease.into())),
+            match self.exchange_http1(&mut pooled, request, None, progress).await {
+                Ok(head) => return Ok(answer(head, pooled.into())),
                 // The app may have closed the idle connection at the same moment (RFC 9112, section 9.3.1), or have
                 // sent unrequested bytes there.
                 Err(failure @ (Failure::AppClosed | Failure::AppAnswerInvalid)) => request = again.ok_or(failure)?,
                 Err(failure) => return Err(failure),
             }
         }
-        let (mut lease, accepted) = self.upstreams.connect(session, port, &route.owner);
-        let head = self.exchange_http1(&mut lease, request, Some(accepted), progress).await?;
-        Ok(answer(head, lease.into()))
+        let (mut pooled, accepted) = self.upstreams.connect(session, port, &route.owner);
+        let head = self.exchange_http1(&mut pooled, request, Some(accepted), progress).await?;
+        Ok(answer(head, pooled.into()))
     }
 
     /// Sends on a connection of its own and waits for the answer; for upgrades.
@@ -261,24 +261,24 @@ impl Forwarder {
         parts: &Parts,
         body: RequestBody,
         route: &Route,
-    ) -> Result<(response::Parts, Http1Lease), Failure> {
+    ) -> Result<(response::Parts, PooledHttp1), Failure> {
         let request = Outgoing::new(parts, body, false).map_err(|error| failure_of_http1(&error))?;
-        let (mut lease, accepted) = self.upstreams.connect(&route.session, route.grant.port(), &route.owner);
+        let (mut pooled, accepted) = self.upstreams.connect(&route.session, route.grant.port(), &route.owner);
         // An app may have taken the request for more than it was.
-        lease.connection.use_once();
-        let head = self.exchange_http1(&mut lease, request, Some(accepted), None).await?;
-        Ok((head_parts(head), lease))
+        pooled.connection.use_once();
+        let head = self.exchange_http1(&mut pooled, request, Some(accepted), None).await?;
+        Ok((head_parts(head), pooled))
     }
 
     async fn exchange_http1(
         &self,
-        lease: &mut Http1Lease,
+        pooled: &mut PooledHttp1,
         request: Outgoing,
         accepted: Option<Accepted>,
         progress: Option<&UploadProgress>,
     ) -> Result<Head, Failure> {
-        lease.connection.begin(request);
-        let response = poll_fn(|context| lease.connection.poll_head(context));
+        pooled.connection.begin(request);
+        let response = poll_fn(|context| pooled.connection.poll_head(context));
         let response = response.map_err(|error| failure_of_http1(&error));
         self.wait(response, accepted, progress).await
     }

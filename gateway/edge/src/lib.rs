@@ -4,7 +4,7 @@
 //!  connection      HTTP/1.1 or HTTP/2 of a user; http1_guard and http2_meter see its bytes first
 //!    service       answers each request: a response of an app, of the public host, or a row of the table of failures
 //!      route       the steps of a request to a workspace, in order
-//!      access      which caller may use which port, now and for as long as something is open
+//!      access      which caller may use which port, now and for as long as something is open (watches)
 //!    forward, upgrade, tcp     the last step, by protocol
 //!      upstream    connections to apps over channels
 //! ```
@@ -14,7 +14,7 @@
 //! `headers`, `cookies` and `rewrite` back. What is removed is removed *before* the gateway adds its own fields, so that
 //! no field of a request can take one of ours away.
 //!
-//! The modules listed first are pure: functions on heads, without clock, sockets or tasks.
+//! The pure files, which read no clock and start no task, are listed in `xtask/pure.txt`.
 
 pub(crate) mod address;
 /// Finds and removes the gateway's own cookies, and keeps apps from setting them or tossing others to their neighbours.
@@ -36,8 +36,6 @@ pub mod rewrite;
 /// WebSocket upgrades over HTTP/1.1 and HTTP/2, and other upgrades.
 pub mod websocket;
 
-// The shells: modules with tasks, sockets and clocks.
-
 /// Health, metrics and live sessions, for the operator.
 pub mod admin;
 /// Bodies on their way through.
@@ -46,7 +44,6 @@ pub mod body;
 pub mod connection;
 pub mod followers;
 pub mod forward;
-pub mod living;
 pub(crate) mod misdial;
 /// Answers each request; its steps are in `service/route.rs`.
 pub mod service;
@@ -54,3 +51,4 @@ mod tcp;
 mod upgrade;
 /// Connections to apps over channels.
 pub mod upstream;
+pub mod watches;

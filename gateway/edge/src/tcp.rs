@@ -25,7 +25,7 @@ use tunnel_proto::reason::Reason;
 
 use super::body::ResponseBody;
 use super::forward::{Forwarder, Route, failure_of_channel, failure_of_reason};
-use super::living::UnderWay;
+use super::watches::WatchUse;
 use super::websocket::{self, BadUpgrade, Upgrade, upgrade_asked};
 use gateway_auth::request::Offered;
 use gateway_http::fields::has_token;
@@ -111,7 +111,7 @@ impl Forwarder {
         metrics.tcp_opened();
         let drained = nearly_drained(streams.draining().clone(), self.timeouts.drain);
         streams.spawn(async move {
-            // Moved whole: grant and slot live as long as the bytes.
+            // Moved whole: grant and permits live as long as the bytes.
             let route = route;
             let (end, copied) = join(user, channel, &route.watch, drained).await;
             metrics.tcp_ended(end);
@@ -164,7 +164,7 @@ struct Farewell {
 async fn join(
     user: OnUpgrade,
     channel: ChannelIo,
-    watch: &UnderWay,
+    watch: &WatchUse,
     drained: impl Future<Output = Duration>,
 ) -> (TcpEnd, Copied) {
     let user = tokio::select! {

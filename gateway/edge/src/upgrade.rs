@@ -53,14 +53,14 @@ impl Forwarder {
         };
         // An extended CONNECT has a stream, not a body; a handshake over HTTP/1.1 has no body either.
         let body = if over_http2 { RequestBody::Empty } else { RequestBody::new(body, 1).0 };
-        let (mut head, lease) = self.exchange_alone(&parts, body, &route).await?;
+        let (mut head, pooled) = self.exchange_alone(&parts, body, &route).await?;
         if over_http2 && head.status.is_success() {
             // Over HTTP/2 a success would mean "switched" (RFC 8441, section 5), and the app did not switch.
             return Err(Failure::AppAnswerInvalid);
         }
         if head.status != StatusCode::SWITCHING_PROTOCOLS {
             self.finish(&mut head, None, &route, mode);
-            return Ok(Response::from_parts(head, ResponseBody::app(lease.into(), route.slot, route.watch)));
+            return Ok(Response::from_parts(head, ResponseBody::app(pooled.into(), route.permits, route.watch)));
         }
         let accepts = key.as_ref().is_none_or(|key| websocket::check_accept(&head.headers, key.as_bytes()));
         if !accepts {
@@ -74,12 +74,12 @@ impl Forwarder {
             head.status = StatusCode::SWITCHING_PROTOCOLS;
             websocket::answer_for_connect(&mut head);
         }
-        let (app, idle) = (lease.connection, self.timeouts.stream_idle);
+        let (app, idle) = (pooled.connection, self.timeouts.stream_idle);
         let drained = nearly_drained(streams.draining().clone(), self.timeouts.drain);
         let can_be_told = frames.is_some();
         let open = key.is_some().then(|| metrics.websocket());
         streams.spawn(async move {
-            // Moved whole: grant and slot live as long as the bytes.
+            // Moved whole: grant and permits live as long as the bytes.
             let (route, _open) = (route, open);
             let drained = async {
                 if !can_be_told {

@@ -121,9 +121,9 @@ struct Idle {
     since: Instant,
 }
 
-/// The use of one HTTP/1.1 connection for one request. Dropping it ends the connection.
+/// An HTTP/1.1 connection of the pool, used for one request. Dropping it ends the connection.
 #[derive(Debug)]
-pub(super) struct Http1Lease {
+pub(super) struct PooledHttp1 {
     /// Sends, and receives.
     pub(super) connection: Box<Http1Connection>,
     upstreams: Arc<Upstreams>,
@@ -132,7 +132,7 @@ pub(super) struct Http1Lease {
     owner: Owner,
 }
 
-impl Http1Lease {
+impl PooledHttp1 {
     /// Returns the connection to the pool after its response came to an end, if it is good for another one.
     pub(super) fn give_back(self) {
         let Self { mut connection, upstreams, key, owner } = self;
@@ -167,14 +167,14 @@ impl Upstreams {
     }
 
     /// Returns an idle connection of an owner to a port, if there is a live one.
-    pub(super) fn reuse(self: &Arc<Self>, session: &LiveSession, port: Port, owner: &Owner) -> Option<Http1Lease> {
+    pub(super) fn reuse(self: &Arc<Self>, session: &LiveSession, port: Port, owner: &Owner) -> Option<PooledHttp1> {
         let key = (session.id, port);
         loop {
             // Checked outside of the lock: the connection may have ended, and that wakes other tasks.
             let mut idle = self.pools.get_mut(&key)?.take(owner)?;
             if idle.connection.is_usable() {
                 let owner = idle.owner.into_owner(owner);
-                return Some(Http1Lease { connection: idle.connection, upstreams: self.clone(), key, owner });
+                return Some(PooledHttp1 { connection: idle.connection, upstreams: self.clone(), key, owner });
             }
         }
     }
@@ -186,11 +186,11 @@ impl Upstreams {
         session: &LiveSession,
         port: Port,
         owner: &Owner,
-    ) -> (Http1Lease, Accepted) {
+    ) -> (PooledHttp1, Accepted) {
         let (channel, accepted) = session.channel(port);
         let connection = Http1Connection::new(channel, self.disturbed.clone());
-        let lease = Http1Lease { connection, upstreams: self.clone(), key: (session.id, port), owner: owner.clone() };
-        (lease, accepted)
+        let pooled = PooledHttp1 { connection, upstreams: self.clone(), key: (session.id, port), owner: owner.clone() };
+        (pooled, accepted)
     }
 
     /// Returns the HTTP/2 connection of an owner to a port, made anew if there is none.

@@ -5,7 +5,7 @@
 //! * [`tls`] picks certificates by name and reloads them when files change, which [`acme`] may write; [`certificate`] reads
 //!   what a verified client certificate says.
 //! * [`workers`]: one thread per core, each with a runtime of its own.
-//! * [`limits`]: counts and rates by address, user and port, in memory that no crowd can make grow.
+//! * [`limits`]: counts and rates by address, user and port, in bounded memory.
 //! * [`fetch`] asks servers that the operator names, and is the only HTTP client; [`dial`] opens connections for the command
 //!   line.
 //! * [`telemetry`]: logs, counters and durations. [`audit`]: who did what, in a file. [`availability`]: whether the store

@@ -1,4 +1,4 @@
-//! Limits on the use of the gateway: counts and rates by address, user and port, in memory that no crowd can make grow.
+//! Limits on the use of the gateway: counts and rates by address, user and port, in bounded memory.
 //!
 //! A connection finds the entry of its address once and keeps it ([`Guest`]); a credential on it finds the entries of
 //! its user and port once and keeps those ([`CredentialCounters`]). A request then costs a few atomic operations on these, and no
@@ -27,7 +27,7 @@ use tracing::info;
 
 pub use self::address::AddressKey;
 pub use self::count::{Count, CountPermit};
-pub use self::guest::{CredentialCounters, Guest, LookupPermit, Seats};
+pub use self::guest::{CredentialCounters, Guest, LookupPermit, UsagePermits};
 pub use self::rate::{Meter, RateLimit};
 
 use self::crowd::{Crowd, CrowdMember};
@@ -73,20 +73,20 @@ struct Label {
     limit: &'static str,
 }
 
-/// The bounds, converted for this module.
+/// Bounds of this module, each under the name of its key in `limits`.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
-    connections: u32,
-    arrivals: RateLimit,
-    agent_connections: u32,
-    agent_arrivals: RateLimit,
-    handshakes: u32,
-    requests_of_address: u32,
-    asked_by_address: RateLimit,
-    failed: RateLimit,
-    requests_of_user: u32,
-    asked_by_user: RateLimit,
-    requests_to_port: u32,
+    connections_per_address: u32,
+    connections_per_second_per_address: RateLimit,
+    agent_connections_per_address: u32,
+    agent_connections_per_second_per_address: RateLimit,
+    handshakes_per_address: u32,
+    requests_per_address: u32,
+    requests_per_second_per_address: RateLimit,
+    failed_sign_ins_per_minute: RateLimit,
+    requests_per_user: u32,
+    requests_per_second_per_user: RateLimit,
+    requests_per_port: u32,
 }
 
 impl Bounds {
@@ -95,17 +95,17 @@ impl Bounds {
         let per_second = |count| paced(count, BURST_SECONDS);
         let failed = limits.failed_sign_ins_per_minute;
         Self {
-            connections: limits.connections_per_address,
-            arrivals: per_second(limits.connections_per_second_per_address),
-            agent_connections: limits.agent_connections_per_address,
-            agent_arrivals: per_second(limits.agent_connections_per_second_per_address),
-            handshakes: limits.handshakes_per_address,
-            requests_of_address: limits.requests_per_address,
-            asked_by_address: paced(limits.requests_per_second_per_address, STRANGERS_BURST_SECONDS),
-            failed: RateLimit::new(failed, Duration::from_secs(60), failed),
-            requests_of_user: limits.requests_per_user,
-            asked_by_user: per_second(limits.requests_per_second_per_user),
-            requests_to_port: limits.requests_per_port,
+            connections_per_address: limits.connections_per_address,
+            connections_per_second_per_address: per_second(limits.connections_per_second_per_address),
+            agent_connections_per_address: limits.agent_connections_per_address,
+            agent_connections_per_second_per_address: per_second(limits.agent_connections_per_second_per_address),
+            handshakes_per_address: limits.handshakes_per_address,
+            requests_per_address: limits.requests_per_address,
+            requests_per_second_per_address: paced(limits.requests_per_second_per_address, STRANGERS_BURST_SECONDS),
+            failed_sign_ins_per_minute: RateLimit::new(failed, Duration::from_secs(60), failed),
+            requests_per_user: limits.requests_per_user,
+            requests_per_second_per_user: per_second(limits.requests_per_second_per_user),
+            requests_per_port: limits.requests_per_port,
         }
     }
 }
@@ -176,7 +176,7 @@ impl TableEntry for PortUse {
 
 /// Use of all clients, and its limits.
 #[derive(Debug)]
-pub struct Shares {
+pub struct UsageLimits {
     bounds: Bounds,
     addresses: Table<AddressKey, AddressUse>,
     /// Addresses of agents: their use does not count for users of the same address.
@@ -195,7 +195,7 @@ pub struct Shares {
     since: Instant,
 }
 
-impl Shares {
+impl UsageLimits {
     /// Creates empty tables.
     #[must_use]
     pub fn new(limits: &Limits, now: Instant) -> Arc<Self> {
@@ -233,14 +233,19 @@ impl Shares {
     pub fn arrive(
         self: &Arc<Self>,
         from: IpAddr,
-        place: Arc<CrowdMember>,
+        member: Arc<CrowdMember>,
         now: Instant,
     ) -> Result<(Guest, Duration), Limit> {
         let entry = self.addresses.get(&AddressKey::of(from), self.nanos(now));
-        let seat = entry.connections.take(self.bounds.connections);
-        let seat = seat.ok_or_else(|| self.refuse(Limit::ConnectionsPerAddress))?;
-        let wait = self.turn(&entry, self.bounds.arrivals, now, Limit::ConnectionsPerSecondPerAddress)?;
-        Ok((Guest::new(self.clone(), entry, Some(seat), Some(place)), wait))
+        let permit = entry.connections.take(self.bounds.connections_per_address);
+        let permit = permit.ok_or_else(|| self.refuse(Limit::ConnectionsPerAddress))?;
+        let wait = self.turn(
+            &entry,
+            self.bounds.connections_per_second_per_address,
+            now,
+            Limit::ConnectionsPerSecondPerAddress,
+        )?;
+        Ok((Guest::new(self.clone(), entry, Some(permit), Some(member)), wait))
     }
 
     /// Admits an agent's connection from an address. Thousands of agents may share one: once a session is up,
@@ -251,8 +256,13 @@ impl Shares {
     /// The limit that is reached; it is counted.
     pub fn arrive_agent(self: &Arc<Self>, from: IpAddr, now: Instant) -> Result<(Guest, Duration), Limit> {
         let entry = self.agents.get(&AddressKey::of(from), self.nanos(now));
-        let wait = self.turn(&entry, self.bounds.agent_arrivals, now, Limit::AgentConnectionsPerSecondPerAddress)?;
-        let (member, is_crowded) = entry.waiting.enter(self.bounds.agent_connections);
+        let wait = self.turn(
+            &entry,
+            self.bounds.agent_connections_per_second_per_address,
+            now,
+            Limit::AgentConnectionsPerSecondPerAddress,
+        )?;
+        let (member, is_crowded) = entry.waiting.enter(self.bounds.agent_connections_per_address);
         if is_crowded {
             self.refused(Limit::AgentConnectionsPerAddress.name());
         }
@@ -280,7 +290,7 @@ impl Shares {
 
     /// Finds the counters of a user's requests, or without a user of its address', and of those to a port.
     #[must_use]
-    pub fn standing(
+    pub fn counters(
         self: &Arc<Self>,
         guest: &Arc<Guest>,
         user: Option<&UserName>,

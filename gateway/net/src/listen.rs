@@ -1,6 +1,6 @@
 //! Accept loop that survives every error, and handshakes that hold up no other connection.
 
-mod host;
+mod reception;
 
 use std::future::Future;
 use std::io;
@@ -17,11 +17,11 @@ use tracing::{debug, warn};
 use tunnel_link::drain::Drain;
 use tunnel_link::socket;
 
-use self::host::{Hello, Host};
+use self::reception::{ClientHello, Reception};
 use super::stream::ClientStream;
 use super::tls::Tls;
 use super::workers::{Worker, Workers};
-use crate::limits::{Guest, Shares};
+use crate::limits::{Guest, UsageLimits};
 use gateway_config::IpNetwork;
 use gateway_types::Limit;
 
@@ -103,7 +103,7 @@ pub struct Door {
     /// Clients of the listener.
     pub kind: ClientKind,
     /// Limits that all connections share.
-    pub shares: Arc<Shares>,
+    pub limits: Arc<UsageLimits>,
     /// Load balancers that name the client of a connection with the PROXY protocol.
     pub trusted: Arc<[IpNetwork]>,
 }
@@ -224,33 +224,35 @@ impl Listener {
                     continue;
                 }
             };
-            let host = Host {
+            let reception = Reception {
                 what: self.what,
                 tls: self.tls.clone(),
                 handshakes: self.handshakes.clone(),
                 limit: self.handshake_timeout,
                 door: self.door.clone(),
-                seat: (self.door.kind == ClientKind::User).then(|| Arc::new(self.door.shares.crowd().enter())),
+                member: (self.door.kind == ClientKind::User).then(|| Arc::new(self.door.limits.crowd().enter())),
                 peer,
                 permit,
                 serve: serve.clone(),
             };
             match &placing {
                 Placing::Here => drain.spawn(async move {
-                    host.welcome(Hello::Unread(stream)).await;
+                    reception.handshake_and_serve(ClientHello::Unread(stream)).await;
                 }),
                 Placing::ByPeer(workers) => {
                     let worker = workers.of(peer);
-                    host.place(Hello::Unread(stream), worker, &drain);
+                    reception.hand_over(ClientHello::Unread(stream), worker, &drain);
                 }
                 Placing::ByRequest(workers, place) => {
                     let (workers, place, drain_of_task) = (workers.clone(), place.clone(), drain.clone());
                     drain.spawn(async move {
-                        let Some(hello) = host.hello(stream).await else { return };
-                        let worker = hello.ask(&*place).await.or_else(|| workers.next());
+                        let Some(hello) = reception.client_hello(stream).await else { return };
+                        let worker = hello.choose_worker(&*place).await.or_else(|| workers.next());
                         match worker {
-                            Some(worker) if !worker.is_here() => host.place(hello, Some(worker), &drain_of_task),
-                            Some(_) | None => host.welcome(hello).await,
+                            Some(worker) if !worker.is_here() => {
+                                reception.hand_over(hello, Some(worker), &drain_of_task)
+                            }
+                            Some(_) | None => reception.handshake_and_serve(hello).await,
                         }
                     });
                 }
@@ -286,7 +288,7 @@ impl Listener {
             let free = self.connections.available_permits();
             if self.door.kind == ClientKind::User && free < self.spare {
                 let wanted = if free > 0 { self.spare } else { self.spare * (SPARE_PART / SHED_PART) };
-                self.door.shares.shed(wanted);
+                self.door.limits.shed(wanted);
             }
             // The semaphore is never closed.
             match timeout(SHED_INTERVAL, self.connections.clone().acquire_owned()).await {

@@ -26,13 +26,13 @@ use gateway_edge::cookies::CookieNames;
 use gateway_edge::followers::Followers;
 use gateway_edge::forward::Forwarder;
 use gateway_edge::guard::ShapeLimits;
-use gateway_edge::living::Living;
 use gateway_edge::service::{Access, Edge, Failures, Hosts, Neighbours, Traces, Visitors};
 use gateway_edge::upstream::Upstreams;
+use gateway_edge::watches::Watches;
 use gateway_http::host::{HostRules, HostTarget};
 use gateway_http::respond::Failure;
 use gateway_net::audit::{Audit, TokenIds, Writer};
-use gateway_net::limits::Shares;
+use gateway_net::limits::UsageLimits;
 use gateway_net::telemetry::Metrics;
 use gateway_net::tls::Tls;
 use gateway_site::api::ApiParts;
@@ -56,7 +56,7 @@ pub(super) struct Base {
     pub(super) upstreams: Arc<Upstreams>,
     pub(super) metrics: Metrics,
     pub(super) audit: Audit,
-    pub(super) shares: Arc<Shares>,
+    pub(super) limits: Arc<UsageLimits>,
     pub(super) drain: Drain,
 }
 
@@ -80,8 +80,8 @@ struct Services {
 
 /// Opens the store, and builds a gateway that can run from it and the bound parts.
 pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartError> {
-    let Bound { single, renewal, certificates, shares, listeners } = bound;
-    let (base, audit_writer) = Base::open(&config, shares).await?;
+    let Bound { single, renewal, certificates, limits, listeners } = bound;
+    let (base, audit_writer) = Base::open(&config, limits).await?;
     let changes = Changes::default();
     let seen = workspaces_see(&config, &listeners)?;
     let ci = CiParts::new(&config, &seen, &base.store).await?;
@@ -146,7 +146,7 @@ pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartE
 
 impl Base {
     /// Opens the store and the audit log; returns the parts, and the writer of the log.
-    async fn open(config: &Config, shares: Arc<Shares>) -> Result<(Self, Writer), StartError> {
+    async fn open(config: &Config, limits: Arc<UsageLimits>) -> Result<(Self, Writer), StartError> {
         let store = Store::open_with(&config.store).await?;
         let metrics = Metrics::default();
         metrics.expect_failures(&Failure::CODES);
@@ -158,7 +158,7 @@ impl Base {
             store,
             metrics,
             audit,
-            shares,
+            limits,
         };
         Ok((base, writer))
     }
@@ -201,7 +201,7 @@ fn public_host(
         }),
         failures: Arc::new(Failures {
             metrics: base.metrics.clone(),
-            shares: base.shares.clone(),
+            limits: base.limits.clone(),
             traces: Traces::new(random_start()?),
         }),
         followers: Arc::new(Followers::default()),
@@ -266,7 +266,7 @@ fn edge(
             workspaces: shared.workspaces,
             lives: Cache::bridging(base.store.availability().clone()),
             public_ports: shared.public_ports,
-            living: Living::new(base.audit.clone()),
+            watches: Watches::new(base.audit.clone()),
             followers: shared.followers,
             store: base.store.clone(),
         },
@@ -310,7 +310,7 @@ fn admin_pages(config: &Config, base: &Base, certificates: &[Arc<Tls>], budget: 
         upstreams: base.upstreams.clone(),
         budget,
         metrics: base.metrics.clone(),
-        shares: base.shares.clone(),
+        limits: base.limits.clone(),
         audit: base.audit.clone(),
         drain: base.drain.clone(),
         availability: base.store.availability().clone(),

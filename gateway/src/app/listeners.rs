@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::StartError;
 use gateway_config::{Config, TlsFiles};
 use gateway_net::inherited::Inherited;
-use gateway_net::limits::Shares;
+use gateway_net::limits::UsageLimits;
 use gateway_net::listen::{BindError, ClientKind, Door, Listener, ListenerOptions};
 use gateway_net::tls::{ALPN_AGENTS, ALPN_USERS, Tls, TlsError};
 
@@ -60,7 +60,7 @@ impl Listeners {
     /// [`StartError::Bind`], and [`StartError::Inherited`] for a socket that no listener takes.
     pub(super) fn bind(
         config: &Config,
-        shares: &Arc<Shares>,
+        limits: &Arc<UsageLimits>,
         tls: ListenerTls,
         mut inherited: Inherited,
     ) -> Result<Self, StartError> {
@@ -76,7 +76,7 @@ impl Listeners {
             // Health and metrics are asked for directly, not through a load balancer.
             door: Door {
                 kind,
-                shares: shares.clone(),
+                limits: limits.clone(),
                 trusted: if kind == ClientKind::Operator { Arc::default() } else { trusted.clone() },
             },
         };

@@ -61,7 +61,7 @@ impl App {
         background.spawn(self.base.upstreams.clone().sweep(self.base.drain.clone()));
         let edge = self.edge.clone();
         background.spawn(async move { edge.access.recheck(&edge.drain).await });
-        background.spawn(self.base.shares.clone().keep());
+        background.spawn(self.base.limits.clone().keep());
         let memory = outage::Caches { edge: self.edge.clone(), identities: self.identities.clone() };
         let (store, single) = (self.base.store.clone(), self.single.clone());
         background.spawn(outage::watch(store, single, memory, self.replaced.clone(), self.closed.clone()));

@@ -30,8 +30,8 @@ const STATEMENT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit for closing the connections to a server.
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Subject of a write that depends on what it reads first. Two writes about the same subject run one after the other,
-/// so that the second reads what the first wrote. SQLite has one writer and needs no names for this.
+/// Record that a write concerns, if the write depends on what it reads first. Two writes about the same record run one
+/// after the other, so that the second reads what the first wrote. SQLite has one writer and needs no names for this.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum About<'a> {
     /// None: each statement is correct by itself.

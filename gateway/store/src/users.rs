@@ -59,7 +59,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
-    pub async fn standing(&self, name: &UserName) -> Result<UserStatus, StoreError> {
+    pub async fn user_status(&self, name: &UserName) -> Result<UserStatus, StoreError> {
         let statement = "SELECT groups, last_seen, disabled_at FROM users WHERE name = $1";
         let row = sql(statement).bind(name.as_str()).fetch_optional(&self.readers).await?;
         let Some(row) = row else { return Ok(UserStatus::default()) };

@@ -42,14 +42,14 @@ impl Principal {
     /// Groups count for `groups_age_max` after the sign-in that brought them, for a browser and for a token alike: old
     /// groups may be out of date, and a token lives on without any sign-in.
     #[must_use]
-    pub fn with(self, standing: &UserStatus, groups_age_max: Duration, now: UnixSeconds) -> Option<Self> {
-        if standing.is_disabled {
+    pub fn with(self, status: &UserStatus, groups_age_max: Duration, now: UnixSeconds) -> Option<Self> {
+        if status.is_disabled {
             return None;
         }
         let age_max = i64::try_from(groups_age_max.as_secs()).unwrap_or(i64::MAX);
         let is_fresh = |signed_in_at: UnixSeconds| now.get() < signed_in_at.get().saturating_add(age_max);
-        let groups = match standing.signed_in_at {
-            Some(signed_in_at) if is_fresh(signed_in_at) => standing.groups.clone(),
+        let groups = match status.signed_in_at {
+            Some(signed_in_at) if is_fresh(signed_in_at) => status.groups.clone(),
             Some(_) | None => Arc::default(),
         };
         Some(Self { groups, ..self })
@@ -66,7 +66,7 @@ mod tests {
         Principal { user: "ann".parse().unwrap(), groups: Arc::default(), via: Via::ApiToken }
     }
 
-    fn standing(signed_in_at: Option<i64>) -> UserStatus {
+    fn status(signed_in_at: Option<i64>) -> UserStatus {
         let groups = Arc::from(["devs".parse().unwrap()]);
         UserStatus { is_disabled: false, groups, signed_in_at: signed_in_at.map(UnixSeconds::new) }
     }
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn groups_count_for_as_long_as_a_session_may_last_and_no_longer() {
         let now = UnixSeconds::new(1_000);
-        let groups = |signed_in_at| principal().with(&standing(signed_in_at), AGE_MAX, now).unwrap().groups.len();
+        let groups = |signed_in_at| principal().with(&status(signed_in_at), AGE_MAX, now).unwrap().groups.len();
         assert_eq!((groups(Some(1_000)), groups(Some(901))), (1, 1));
         assert_eq!((groups(Some(900)), groups(Some(0)), groups(None)), (0, 0, 0));
         assert_eq!(groups(Some(i64::MAX)), 1);
@@ -83,8 +83,8 @@ mod tests {
     #[test]
     fn disabled_user_is_nobody_whatever_they_show() {
         for via in [Via::Browser, Via::ApiToken] {
-            let standing = UserStatus { is_disabled: true, ..standing(Some(1_000)) };
-            assert_eq!(Principal { via, ..principal() }.with(&standing, AGE_MAX, UnixSeconds::new(1_000)), None);
+            let status = UserStatus { is_disabled: true, ..status(Some(1_000)) };
+            assert_eq!(Principal { via, ..principal() }.with(&status, AGE_MAX, UnixSeconds::new(1_000)), None);
         }
         assert_eq!(principal().with(&UserStatus::default(), AGE_MAX, UnixSeconds::new(0)), Some(principal()));
     }

@@ -160,25 +160,25 @@ impl KeySet {
             state.begun = Some(now.clock);
             state.is_under_way = true;
         }
-        let under_way = UnderWay { shared: self.shared.clone(), read: now.clock };
+        let pending = PendingLoad { shared: self.shared.clone(), read: now.clock };
         let loading = (self.load)();
         let mut tasks = self.tasks.lock();
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {
             let found = timeout(LOAD_TIME_MAX, loading).await;
-            under_way.end(found.unwrap_or_else(|_| Err(format!("no answer within {LOAD_TIME_MAX:?}"))));
+            pending.end(found.unwrap_or_else(|_| Err(format!("no answer within {LOAD_TIME_MAX:?}"))));
         });
         true
     }
 }
 
 /// A request under way. Dropping it marks the request as ended, also if its task panics.
-struct UnderWay {
+struct PendingLoad {
     shared: Arc<KeySetShared>,
     read: Instant,
 }
 
-impl UnderWay {
+impl PendingLoad {
     fn end(self, found: Result<Value, String>) {
         let parsed = found.and_then(|document| IssuerKeys::parse(&document).map_err(|bad| bad.to_string()));
         match parsed {
@@ -193,7 +193,7 @@ impl UnderWay {
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for PendingLoad {
     fn drop(&mut self) {
         self.shared.state.lock().is_under_way = false;
         self.shared.ended.send_modify(|count| *count = count.wrapping_add(1));

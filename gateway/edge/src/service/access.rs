@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::visitors::Visitors;
 use crate::address::Address;
 use crate::followers::Followers;
-use crate::living::Living;
+use crate::watches::Watches;
 use gateway_auth::cache::{Cache, Unavailable};
 use gateway_auth::policy::{Decision, Exposure, RequestShape, Target, decide};
 use gateway_auth::public_ports::PublicPorts;
@@ -30,8 +30,8 @@ pub struct Access {
     pub lives: Cache<WorkspaceName, Lifecycle>,
     /// Ports that are open without a sign-in.
     pub public_ports: Arc<PublicPorts>,
-    /// Requests and streams under way, and the rights that they have.
-    pub living: Living,
+    /// Watches of requests and streams under way.
+    pub watches: Watches,
     /// Event streams that are open.
     pub followers: Arc<Followers>,
     /// The database, for what no cache has.

@@ -52,7 +52,8 @@ impl Edge {
         }
     }
 
-    /// Makes the answer to a request that is not let through. A grant is no refusal, and looks like no workspace.
+    /// Makes the answer to a request that is not let through. `Allow` should not get here; it is answered as
+    /// `no_such_host`.
     pub(super) fn refusal(&self, decision: Decision, visit: &Visit<'_>) -> EdgeAnswer {
         match decision {
             Decision::SignIn => {

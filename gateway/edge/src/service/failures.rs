@@ -13,7 +13,7 @@ use super::Origin;
 use super::anonymous::overloaded;
 use crate::address::Address;
 use gateway_http::respond::{self, Failure, Wants};
-use gateway_net::limits::Shares;
+use gateway_net::limits::UsageLimits;
 use gateway_net::telemetry::{AnsweredBy, Metrics};
 use gateway_types::{Limit, Port, UserName};
 
@@ -103,7 +103,7 @@ pub struct Failures {
     /// Counters.
     pub metrics: Metrics,
     /// Limits by address, which bound the log lines of one.
-    pub shares: Arc<Shares>,
+    pub limits: Arc<UsageLimits>,
     /// Ids of failures.
     pub traces: Traces,
 }
@@ -149,7 +149,7 @@ impl Failures {
         let trace = self.traces.next();
         self.metrics.failed(failure.code());
         if let Failure::Overloaded { limit } = failure {
-            self.shares.refused(limit);
+            self.limits.refused(limit);
         }
         self.metrics.took(AnsweredBy::Gateway, known.began.elapsed());
         self.log(&FailureLine::of(failure, &trace), known, origin);

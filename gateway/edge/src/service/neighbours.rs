@@ -108,9 +108,9 @@ impl Edge {
     /// Returns the port at an address, and the listening ports that the user may open. Without a share of the workspace
     /// by name or group, the user gets none, and its agent is not asked.
     async fn listening_for(&self, user: &UserName, address: &Address, now: Instant) -> Option<(Port, Vec<Port>)> {
-        let standing = self.access.visitors.standing(user, now).await.ok()?;
+        let status = self.access.visitors.user_status(user, now).await.ok()?;
         let principal = Principal { user: user.clone(), groups: Arc::default(), via: Via::Browser };
-        let principal = principal.with(&standing, self.access.visitors.groups_age_max, wall_clock())?;
+        let principal = principal.with(&status, self.access.visitors.groups_age_max, wall_clock())?;
         let record = self.access.workspace(&address.name, now).await.ok()??;
         let exposure = Exposure { owner: &record.owner, ports: None, shares: &record.shares };
         let seen = sees(&principal, &exposure, wall_clock())?;

@@ -3,17 +3,17 @@
 //! | step | decides | refuses with |
 //! | --- | --- | --- |
 //! | 1 guard | is this head one request, and only one? | `bad_request`, `header_too_large`, `uri_too_long` |
-//! | 2 host | the workspace and port of the authority, or the public host, which leaves here | `no_such_host`, `misdirected` |
+//! | 2 host | the workspace and port of the authority; requests to the public host, and agents that dialed this listener, leave here | `no_such_host`, `misdirected`, `wrong_listener` |
 //! | 3 own answers | reserved paths, and preflights between ports of one workspace, leave here | `no_such_page` |
-//! | 4 port | the port of the host, or the agent's default; without one, the list of ports | `no_default_port` |
+//! | 4 port | the session, and the port of the host or the agent's default; the credential, a token for raw TCP; without a port, the list of ports leaves here | `no_default_port`, `sign_in_required` |
 //! | 5 authorise | may this caller use this port? The [`Grant`] of all later steps | `sign_in_required`, `no_such_host`, `port_not_allowed` |
-//! | 6 session | the agent's session; waits for one that has just lost its link | `workspace_stopped`, `agent_absent`, `draining` |
+//! | 6 session | has the session a link? Waits for one that has just lost it | `workspace_stopped`, `agent_absent`, `draining` |
 //! | 7 watch | from here on, a revocation ends the request | the failure of that decision |
-//! | 8 admit | exposed ports, and the permits of workspace, user and address | `port_not_allowed`, `overloaded` |
+//! | 8 admit | exposed ports, and the permits of workspace, of user or address, and of port | `draining`, `port_not_allowed`, `overloaded` |
 //! | 9 forward | raw TCP, an upgrade, or an ordinary request: the channel, the app, its answer | `port_closed`, `open_timeout`, `session_lost`, … |
 //!
-//! Steps 1 and 2 come before any decision on the caller, step 5 before any branch by protocol but for the demand of raw
-//! TCP for a token. Few requests take the futures in boxes; what is not boxed, each of ten thousand requests carries.
+//! Steps 1 and 2 come before any decision on the caller. Step 5 comes before any branch by protocol; only the demand for a
+//! token of raw TCP comes earlier. Rare futures are boxed: an unboxed one enlarges every request in flight.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,11 +34,11 @@ use crate::body::{RequestPermits, ResponseBody};
 use crate::expect::{UnknownExpectation, expectation};
 use crate::forward::Route;
 use crate::guard;
-use crate::living::{AccessClient, UnderWay};
 use crate::misdial;
 use crate::preflight;
 use crate::tcp;
 use crate::upstream::Owner;
+use crate::watches::{AccessClient, WatchUse};
 use crate::websocket::{BadUpgrade, upgrade_asked};
 use gateway_agents::registry::LiveSession;
 use gateway_auth::policy::{Because, Grant};
@@ -73,7 +73,7 @@ struct GrantedRoute {
     session: Arc<LiveSession>,
     owner: Owner,
     address: Arc<Address>,
-    watch: UnderWay,
+    watch: WatchUse,
 }
 
 impl Edge {
@@ -187,13 +187,13 @@ impl Edge {
     }
 
     /// Step 7.
-    fn watch(&self, visit: &Visit<'_>, address: &Arc<Address>, grant: &Grant) -> UnderWay {
+    fn watch(&self, visit: &Visit<'_>, address: &Arc<Address>, grant: &Grant) -> WatchUse {
         let Visit { offered, origin, now, .. } = visit;
         let identities = &self.access.visitors.identities;
         let client = AccessClient { identities, offered, peer: origin.peer };
-        self.access.living.watch(&origin.watch, &client, address, grant, || {
+        self.access.watches.watch(&origin.watch, &client, address, grant, || {
             let to = (address.name.clone(), grant.port());
-            self.failures.shares.standing(&origin.guest, grant.user(), to, now.into_std())
+            self.failures.limits.counters(&origin.guest, grant.user(), to, now.into_std())
         })
     }
 
@@ -208,16 +208,16 @@ impl Edge {
         }
         let workspace = route.session.requests.clone().try_acquire_owned();
         let workspace = workspace.map_err(|_| overloaded(Limit::RequestsPerWorkspace))?;
-        let seats = route.watch.standing().take(Instant::now().into_std()).map_err(overloaded)?;
-        Ok(RequestPermits { _workspace: workspace, _seats: seats })
+        let usage = route.watch.counters().take(Instant::now().into_std()).map_err(overloaded)?;
+        Ok(RequestPermits { _workspace: workspace, _usage: usage })
     }
 
     /// Steps 8 and 9.
     async fn forward(&self, granted: GrantedRequest) -> Result<Response<ResponseBody>, Failure> {
         let GrantedRequest { request, route, is_tcp } = granted;
-        let slot = self.admit(&route, is_tcp)?;
+        let permits = self.admit(&route, is_tcp)?;
         let GrantedRoute { grant, session, owner, address, watch } = route;
-        let route = Route { grant, session, owner, address, watch, slot };
+        let route = Route { grant, session, owner, address, watch, permits };
         if is_tcp {
             return self.forwarder.tcp(request, route, &self.drain, &self.failures.metrics).await;
         }

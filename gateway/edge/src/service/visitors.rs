@@ -55,19 +55,19 @@ impl Visitors {
         let Some(principal) = self.identities.principal(offered, at, now, wall, load).await.map_err(busy)? else {
             return Ok(None);
         };
-        let standing = self.standing(&principal.user, now).await.map_err(busy)?;
-        if standing.is_disabled {
+        let status = self.user_status(&principal.user, now).await.map_err(busy)?;
+        if status.is_disabled {
             self.sign_in.end_sessions_of(&principal);
         }
-        Ok(principal.with(&standing, self.groups_age_max, wall))
+        Ok(principal.with(&status, self.groups_age_max, wall))
     }
 
     /// Returns what the store says of a user.
     ///
     /// # Errors
     /// [`Unavailable`] when the store does not answer and nothing is remembered.
-    pub async fn standing(&self, user: &UserName, now: Instant) -> Result<UserStatus, Unavailable> {
-        let load = async || self.store.standing(user).await.map(Some);
+    pub async fn user_status(&self, user: &UserName, now: Instant) -> Result<UserStatus, Unavailable> {
+        let load = async || self.store.user_status(user).await.map(Some);
         Ok(self.users.get(user, now, load).await?.unwrap_or_default())
     }
 

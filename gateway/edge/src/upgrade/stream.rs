@@ -20,8 +20,8 @@ use tunnel_link::splice::splice_idle;
 use tunnel_proto::reason::Reason;
 
 use crate::forward::failure_of_channel;
-use crate::living::UnderWay;
 use crate::upstream::http1::Http1Connection;
+use crate::watches::WatchUse;
 use crate::websocket::frames::{Frames, close_frame};
 use gateway_http::respond::Failure;
 
@@ -44,7 +44,7 @@ pub(super) async fn carry(
     app: Box<Http1Connection>,
     frames: Option<Frames>,
     idle: Duration,
-    watch: &UnderWay,
+    watch: &WatchUse,
     drained: impl Future<Output = Duration>,
 ) {
     let ends = async { tokio::try_join!(user.map_err(anyhow::Error::from), app.into_stream().map_err(Into::into)) };

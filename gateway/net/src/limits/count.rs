@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Number of taken seats.
+/// Number of taken permits.
 #[derive(Debug, Default)]
 pub struct Count(AtomicU32);
 
-/// A taken seat, until it is dropped.
+/// A taken permit, until it is dropped.
 #[derive(Debug)]
 pub struct CountPermit(Arc<Count>);
 
 impl Count {
-    /// Takes a seat if fewer than `max` are taken.
+    /// Takes a permit if fewer than `max` are taken.
     #[must_use]
     pub fn take(self: &Arc<Self>, max: u32) -> Option<CountPermit> {
         let more = |taken: u32| (taken < max).then_some(taken.saturating_add(1));
@@ -21,7 +21,7 @@ impl Count {
         Some(CountPermit(self.clone()))
     }
 
-    /// Returns how many seats are taken.
+    /// Returns how many permits are taken.
     #[must_use]
     pub fn get(&self) -> u32 {
         self.0.load(Ordering::Relaxed)
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seat_that_is_given_back_can_be_taken_again() {
+    fn permit_that_is_given_back_can_be_taken_again() {
         let count = Arc::new(Count::default());
         let (first, second) = (count.take(2), count.take(2));
         assert!(first.is_some() && second.is_some() && count.take(2).is_none());

@@ -12,45 +12,45 @@ use tracing::debug;
 use super::count::CountPermit;
 use super::crowd::{CrowdMember, Stay};
 use super::waiting::Member;
-use super::{AddressUse, PortUse, Shares, UserUse};
+use super::{AddressUse, PortUse, UsageLimits, UserUse};
 use gateway_types::Limit;
 
 /// A connection and the address that it comes from.
 #[derive(Debug)]
 pub struct Guest {
-    shares: Arc<Shares>,
+    limits: Arc<UsageLimits>,
     address: Arc<AddressUse>,
     /// Counts against the address until a user signs in.
-    seat: Mutex<Option<CountPermit>>,
+    permit: Mutex<Option<CountPermit>>,
     /// Counts an agent's connection until a session comes up.
     waiting: Mutex<Option<Member>>,
     is_proven: AtomicBool,
     /// Requests that were above the rate of strangers.
     refused: AtomicU32,
-    place: Option<Arc<CrowdMember>>,
+    member: Option<Arc<CrowdMember>>,
 }
 
 impl Guest {
     pub(super) fn new(
-        shares: Arc<Shares>,
+        limits: Arc<UsageLimits>,
         address: Arc<AddressUse>,
-        seat: Option<CountPermit>,
-        place: Option<Arc<CrowdMember>>,
+        permit: Option<CountPermit>,
+        member: Option<Arc<CrowdMember>>,
     ) -> Self {
         Self {
-            shares,
+            limits,
             address,
-            seat: Mutex::new(seat),
+            permit: Mutex::new(permit),
             waiting: Mutex::new(None),
             is_proven: AtomicBool::new(false),
             refused: AtomicU32::new(0),
-            place,
+            member,
         }
     }
 
     /// Creates the guest of an agent's connection, which waits until a session comes up.
-    pub(super) fn agent(shares: Arc<Shares>, address: Arc<AddressUse>, member: Member) -> Self {
-        Self { waiting: Mutex::new(Some(member)), ..Self::new(shares, address, None, None) }
+    pub(super) fn agent(limits: Arc<UsageLimits>, address: Arc<AddressUse>, waiting: Member) -> Self {
+        Self { waiting: Mutex::new(Some(waiting)), ..Self::new(limits, address, None, None) }
     }
 
     /// Waits until the connection has to be closed, because too many of its address have no session.
@@ -64,23 +64,23 @@ impl Guest {
         }
     }
 
-    /// Takes a seat for a TLS handshake.
+    /// Takes a permit for a TLS handshake.
     ///
     /// # Errors
     /// The limit that is reached; it is counted.
-    pub fn shake(&self) -> Result<CountPermit, Limit> {
-        let seat = self.address.handshakes.take(self.shares.bounds.handshakes);
-        seat.ok_or_else(|| self.shares.refuse(Limit::HandshakesPerAddress))
+    pub fn handshake_permit(&self) -> Result<CountPermit, Limit> {
+        let permit = self.address.handshakes.take(self.limits.bounds.handshakes_per_address);
+        permit.ok_or_else(|| self.limits.refuse(Limit::HandshakesPerAddress))
     }
 
     /// Marks the connection as that of a signed-in user: it no longer counts as a stranger's.
     pub fn prove(&self) {
         // Called for each request; already true for all but the first.
         if !self.is_proven.load(Ordering::Relaxed) && !self.is_proven.swap(true, Ordering::Relaxed) {
-            drop(self.seat.lock().take());
+            drop(self.permit.lock().take());
             drop(self.waiting.lock().take());
-            if let Some(place) = &self.place {
-                place.prove();
+            if let Some(member) = &self.member {
+                member.prove();
             }
         }
     }
@@ -93,7 +93,8 @@ impl Guest {
         if self.is_proven.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let taken = self.address.asked.take(self.shares.bounds.asked_by_address, self.shares.nanos(now), 0);
+        let taken =
+            self.address.asked.take(self.limits.bounds.requests_per_second_per_address, self.limits.nanos(now), 0);
         taken.map(drop).map_err(|_| {
             self.refused.fetch_add(1, Ordering::Relaxed);
             Limit::RequestsPerSecondPerAddress
@@ -112,23 +113,23 @@ impl Guest {
     /// # Errors
     /// The limit that is reached.
     pub fn fail(&self, now: Instant) -> Result<(), Limit> {
-        let taken = self.address.failed.take(self.shares.bounds.failed, self.shares.nanos(now), 0);
+        let taken = self.address.failed.take(self.limits.bounds.failed_sign_ins_per_minute, self.limits.nanos(now), 0);
         taken.map(drop).map_err(|_| Limit::FailedSignIns)
     }
 
     /// Counts a refusal of the connection itself, and logs it for the operator.
     pub fn refuse(&self, limit: Limit) {
         debug!(limit = limit.name(), "connection closed");
-        self.shares.refuse(limit);
+        self.limits.refuse(limit);
     }
 
     /// Returns whether a failure of the connection is worth a line in the log. Too many failures of strangers are not:
     /// they are counted, and only their number is logged.
     pub fn may_be_told_of(&self, now: Instant) -> bool {
-        let is_free = || self.shares.told.take(self.shares.told_pace, self.shares.nanos(now), 0).is_ok();
+        let is_free = || self.limits.told.take(self.limits.told_pace, self.limits.nanos(now), 0).is_ok();
         let may = self.is_proven.load(Ordering::Relaxed) || is_free();
         if !may {
-            self.shares.untold.fetch_add(1, Ordering::Relaxed);
+            self.limits.untold.fetch_add(1, Ordering::Relaxed);
         }
         may
     }
@@ -136,7 +137,7 @@ impl Guest {
     /// Returns whether the address has sent so many wrong credentials that another one would be too many.
     #[must_use]
     pub fn has_failed_often(&self, now: Instant) -> bool {
-        self.address.failed.is_over(self.shares.bounds.failed, self.shares.nanos(now))
+        self.address.failed.is_over(self.limits.bounds.failed_sign_ins_per_minute, self.limits.nanos(now))
     }
 
     /// Waits for a permit to look up a credential, among those of the address and then among all.
@@ -150,7 +151,7 @@ impl Guest {
             // The semaphores are never closed.
             Some(LookupPermit {
                 _own: self.address.lookups.acquire().await.ok()?,
-                _all: self.shares.lookups.acquire().await.ok()?,
+                _all: self.limits.lookups.acquire().await.ok()?,
             })
         };
         let turn = tokio::time::timeout(super::LOOKUP_PATIENCE, turn).await;
@@ -159,13 +160,13 @@ impl Guest {
 
     /// Waits until the connection has to make room for others. One task at a time may wait.
     pub fn poll_leave(&self, context: &Context<'_>) -> Poll<()> {
-        self.place.as_ref().map_or(Poll::Pending, |place| place.poll_leave(context))
+        self.member.as_ref().map_or(Poll::Pending, |member| member.poll_leave(context))
     }
 
     /// Returns whether the connection has to make room for others.
     #[must_use]
     pub fn must_leave(&self) -> bool {
-        self.place.as_ref().is_some_and(|place| place.must_leave())
+        self.member.as_ref().is_some_and(|member| member.must_leave())
     }
 }
 
@@ -185,9 +186,9 @@ pub struct CredentialCounters {
     port: Arc<PortUse>,
 }
 
-/// Seats that one request holds until its last byte.
+/// Permits that one request holds until its last byte.
 #[derive(Debug)]
-pub struct Seats {
+pub struct UsagePermits {
     _sender: CountPermit,
     _port: CountPermit,
     _stay: Option<Stay>,
@@ -198,23 +199,23 @@ impl CredentialCounters {
         Self { guest, user, port }
     }
 
-    /// Takes the seats for one request.
+    /// Takes the permits for one request.
     ///
     /// # Errors
     /// The limit that is reached.
-    pub fn take(&self, now: Instant) -> Result<Seats, Limit> {
+    pub fn take(&self, now: Instant) -> Result<UsagePermits, Limit> {
         let Self { guest, user, port } = self;
-        let Guest { shares, address, place, .. } = &**guest;
-        let bounds = &shares.bounds;
+        let Guest { limits, address, member, .. } = &**guest;
+        let bounds = &limits.bounds;
         let sender = match user {
             Some(user) => {
-                let taken = user.asked.take(bounds.asked_by_user, shares.nanos(now), 0);
+                let taken = user.asked.take(bounds.requests_per_second_per_user, limits.nanos(now), 0);
                 taken.map_err(|_| Limit::RequestsPerSecondPerUser)?;
-                user.requests.take(bounds.requests_of_user).ok_or(Limit::RequestsPerUser)?
+                user.requests.take(bounds.requests_per_user).ok_or(Limit::RequestsPerUser)?
             }
-            None => address.requests.take(bounds.requests_of_address).ok_or(Limit::RequestsPerAddress)?,
+            None => address.requests.take(bounds.requests_per_address).ok_or(Limit::RequestsPerAddress)?,
         };
-        let port = port.requests.take(bounds.requests_to_port).ok_or(Limit::RequestsPerPort)?;
-        Ok(Seats { _sender: sender, _port: port, _stay: place.as_ref().map(|place| place.stay()) })
+        let port = port.requests.take(bounds.requests_per_port).ok_or(Limit::RequestsPerPort)?;
+        Ok(UsagePermits { _sender: sender, _port: port, _stay: member.as_ref().map(|member| member.stay()) })
     }
 }

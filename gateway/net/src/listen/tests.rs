@@ -15,7 +15,7 @@ fn options(kind: ClientKind) -> ListenerOptions {
         handshakes_max: 4,
         handshake_timeout: Duration::from_secs(1),
         stalled_timeout: Duration::from_secs(100),
-        door: Door { kind, shares: Shares::new(&Config::default().limits, now), trusted: Arc::default() },
+        door: Door { kind, limits: UsageLimits::new(&Config::default().limits, now), trusted: Arc::default() },
     }
 }
 

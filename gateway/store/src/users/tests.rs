@@ -41,15 +41,15 @@ async fn name_sticks_to_the_subject_and_is_nobody_elses() {
 #[tokio::test]
 async fn groups_are_those_of_the_last_sign_in() {
     each(async |store| {
-        assert_eq!(store.standing(&user("ann")).await.unwrap(), UserStatus::default());
+        assert_eq!(store.user_status(&user("ann")).await.unwrap(), UserStatus::default());
         store.come("u-1", "ann", 1).await;
-        let standing = store.standing(&user("ann")).await.unwrap();
-        assert_eq!((&*standing.groups, standing.signed_in_at), (&*groups(&["devs"]), Some(at(1))));
+        let status = store.user_status(&user("ann")).await.unwrap();
+        assert_eq!((&*status.groups, status.signed_in_at), (&*groups(&["devs"]), Some(at(1))));
         store.admit(ISSUER, "u-1", &user("ann"), &groups(&["ops"]), at(9)).await.unwrap();
-        let standing = store.standing(&user("ann")).await.unwrap();
-        assert_eq!((&*standing.groups, standing.signed_in_at), (&*groups(&["ops"]), Some(at(9))));
+        let status = store.user_status(&user("ann")).await.unwrap();
+        assert_eq!((&*status.groups, status.signed_in_at), (&*groups(&["ops"]), Some(at(9))));
         store.forget_groups(ISSUER, "u-1").await.unwrap();
-        assert_eq!(store.standing(&user("ann")).await.unwrap().groups.len(), 0);
+        assert_eq!(store.user_status(&user("ann")).await.unwrap().groups.len(), 0);
     })
     .await;
 }
@@ -61,7 +61,7 @@ async fn disabled_user_does_not_come_in_until_they_are_enabled() {
         assert!(store.disable_user(&user("ann"), at(5)).await.unwrap());
         assert!(store.disable_user(&user("ann"), at(6)).await.unwrap());
         assert_eq!(store.users().await.unwrap()[0].disabled_at, Some(at(5)), "the first time stays");
-        assert!(store.standing(&user("ann")).await.unwrap().is_disabled);
+        assert!(store.user_status(&user("ann")).await.unwrap().is_disabled);
         assert_eq!(store.come("u-1", "ann", 7).await, Admission::Disabled);
         assert_eq!(store.come("u-1", "other-name", 7).await, Admission::Disabled);
         assert_eq!(store.come("u-2", "ann", 7).await, Admission::NameTaken);
@@ -82,7 +82,7 @@ async fn user_who_only_has_a_token_or_a_workspace_can_be_disabled_and_an_unknown
         store.create_agent_token(&"app".parse().unwrap(), &user("owner"), at(1)).await.unwrap();
         for name in ["bot", "owner"] {
             assert!(store.disable_user(&user(name), at(2)).await.unwrap());
-            assert!(store.standing(&user(name)).await.unwrap().is_disabled);
+            assert!(store.user_status(&user(name)).await.unwrap().is_disabled);
         }
         assert_eq!(store.come("u-1", "bot", 3).await, Admission::Disabled);
         store.enable_user(&user("bot")).await.unwrap();

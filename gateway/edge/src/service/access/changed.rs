@@ -34,7 +34,7 @@ impl Access {
             AccessChange::Token(hash) => {
                 drop(self.visitors.principal(&Offered::Token(*hash), OfferedAt::Public, now).await)
             }
-            AccessChange::User(user) => drop(self.visitors.standing(user, now).await),
+            AccessChange::User(user) => drop(self.visitors.user_status(user, now).await),
             AccessChange::Workspace(name) => drop(self.workspace(name, now).await),
             AccessChange::Everything => {}
         }

@@ -11,7 +11,7 @@ use tunnel_link::raw::CUT_TIMEOUT;
 
 use super::{Access, Judged};
 use crate::followers::Followed;
-use crate::living::AccessWatch;
+use crate::watches::AccessWatch;
 use gateway_auth::policy::{Decision, Purpose, RequestShape, RequestSource};
 use gateway_auth::request::OfferedAt;
 use gateway_http::respond::Failure;
@@ -56,21 +56,21 @@ impl Access {
                 Err(error) if error.is_unanswered() => {}
                 Err(error) => warn!(%error, "cannot ask the store which ports are public"),
             }
-            if self.recheck_living().await {
+            if self.recheck_watches().await {
                 // Of several watches on one credential or workspace, one asked the store; the others got the answer
                 // from before that.
-                self.recheck_living().await;
+                self.recheck_watches().await;
             }
-            for followed in self.followers.due() {
+            for followed in self.followers.open() {
                 self.recheck_follower(&followed).await;
             }
         }
     }
 
-    /// Re-authorises everything open; returns whether anything was cut.
-    async fn recheck_living(&self) -> bool {
+    /// Decides on every watch in use again; returns whether any was ended.
+    async fn recheck_watches(&self) -> bool {
         let mut is_cut = false;
-        for turn in self.living.due().chunks(TURN) {
+        for turn in self.watches.in_use().chunks(TURN) {
             let cut = join_all(turn.iter().map(|watch| self.recheck_one(watch))).await;
             is_cut |= cut.contains(&true);
             tokio::task::yield_now().await;

@@ -1,9 +1,10 @@
 //! Re-authorises requests and streams for as long as they stay open.
 //!
-//! A [`AccessWatch`] stands for one credential on one connection towards one port. Every request, body and stream that it let
-//! through is [`UnderWay`]; [`Living::due`] returns the watches with something under way, and the re-check ends those
-//! that are no longer authorised. A connection that asks the same again uses one watch for all its requests, so a
-//! request makes none. The audit log calls a watch an access: one record when it is made, one when it ends.
+//! An [`AccessWatch`] stands for one credential on one connection towards one port. Every request, body and stream that it let
+//! through holds a [`WatchUse`]. [`Watches::in_use`] returns the watches that are used now; the task in
+//! `service/access/recheck.rs` decides on each again and ends those without access. A connection that asks the same again
+//! uses one watch for all its requests, so a request makes none. The audit log calls a watch an access: one record when
+//! it is made, one when it ends.
 
 use std::net::IpAddr;
 use std::ops::Deref;
@@ -30,8 +31,8 @@ pub(crate) struct AccessWatch {
     port: Port,
     user: Option<UserName>,
     /// Quotas that its requests count in.
-    standing: CredentialCounters,
-    under_way: AtomicUsize,
+    counters: CredentialCounters,
+    uses: AtomicUsize,
     ended: CancellationToken,
     why: OnceLock<Failure>,
     recorded: Option<Recorded>,
@@ -46,30 +47,30 @@ struct Recorded {
     peer: IpAddr,
 }
 
-/// A request, body or stream that a watch let through and that is not over.
+/// Use of a watch by one request, body or stream under way.
 #[derive(Debug)]
-pub(crate) struct UnderWay(Arc<AccessWatch>);
+pub(crate) struct WatchUse(Arc<AccessWatch>);
 
-impl UnderWay {
+impl WatchUse {
     fn new(watch: Arc<AccessWatch>) -> Self {
-        watch.under_way.fetch_add(1, Ordering::Relaxed);
+        watch.uses.fetch_add(1, Ordering::Relaxed);
         Self(watch)
     }
 }
 
-impl Clone for UnderWay {
+impl Clone for WatchUse {
     fn clone(&self) -> Self {
         Self::new(self.0.clone())
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for WatchUse {
     fn drop(&mut self) {
-        self.0.under_way.fetch_sub(1, Ordering::Relaxed);
+        self.0.uses.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Deref for UnderWay {
+impl Deref for WatchUse {
     type Target = AccessWatch;
 
     fn deref(&self) -> &AccessWatch {
@@ -94,8 +95,8 @@ impl AccessWatch {
     }
 
     /// Returns the quotas that its requests count in.
-    pub(crate) fn standing(&self) -> &CredentialCounters {
-        &self.standing
+    pub(crate) fn counters(&self) -> &CredentialCounters {
+        &self.counters
     }
 
     /// Returns whether a new decision upholds this watch: it grants access, and to the same user.
@@ -103,7 +104,7 @@ impl AccessWatch {
         grant.user() == self.user.as_ref()
     }
 
-    /// Ends everything that is under way on it.
+    /// Ends all uses of it.
     pub(crate) fn end(&self, why: Failure) {
         if self.why.set(why).is_ok() {
             self.ended.cancel();
@@ -178,27 +179,27 @@ pub(crate) type LastWatch = Mutex<Option<Arc<AccessWatch>>>;
 
 /// All watches.
 #[derive(Debug, Default)]
-pub struct Living {
-    watches: Mutex<Vec<Weak<AccessWatch>>>,
+pub struct Watches {
+    all: Mutex<Vec<Weak<AccessWatch>>>,
     audit: Audit,
 }
 
-impl Living {
+impl Watches {
     /// Creates an empty set that records its accesses in `audit`.
     pub fn new(audit: Audit) -> Self {
-        Self { watches: Mutex::default(), audit }
+        Self { all: Mutex::default(), audit }
     }
 
     /// Returns the watch for a new grant: the connection's last one if that is for the same, else a new one with a
-    /// `standing` of its own.
+    /// `counters` of its own.
     pub(crate) fn watch(
         &self,
         last: &LastWatch,
         asking: &AccessClient<'_>,
         address: &Arc<Address>,
         grant: &Grant,
-        standing: impl FnOnce() -> CredentialCounters,
-    ) -> UnderWay {
+        counters: impl FnOnce() -> CredentialCounters,
+    ) -> WatchUse {
         let mut last = last.lock();
         let same = |watch: &&Arc<AccessWatch>| {
             watch.offered == *asking.offered
@@ -208,23 +209,23 @@ impl Living {
                 && !watch.is_ended()
         };
         if let Some(watch) = last.as_ref().filter(same) {
-            return UnderWay::new(watch.clone());
+            return WatchUse::new(watch.clone());
         }
         let watch = Arc::new(AccessWatch {
             offered: *asking.offered,
             address: address.clone(),
             port: grant.port(),
             user: grant.user().cloned(),
-            standing: standing(),
-            under_way: AtomicUsize::new(0),
+            counters: counters(),
+            uses: AtomicUsize::new(0),
             ended: CancellationToken::new(),
             why: OnceLock::new(),
             recorded: self.audit.wants_accesses().then(|| self.record_begin(asking, address, grant)),
         });
-        let under_way = UnderWay::new(watch.clone());
-        self.watches.lock().push(Arc::downgrade(&watch));
+        let first_use = WatchUse::new(watch.clone());
+        self.all.lock().push(Arc::downgrade(&watch));
         *last = Some(watch);
-        under_way
+        first_use
     }
 
     fn record_begin(&self, asking: &AccessClient<'_>, address: &Address, grant: &Grant) -> Recorded {
@@ -244,17 +245,17 @@ impl Living {
         Recorded { audit: self.audit.clone(), access, since: Instant::now(), peer }
     }
 
-    /// Returns the watches with something under way, and forgets those whose connection and streams are gone.
-    pub(crate) fn due(&self) -> Vec<Arc<AccessWatch>> {
-        let mut due = Vec::new();
-        self.watches.lock().retain(|watch| {
+    /// Returns the watches that are used now, and forgets those whose connection and streams are gone.
+    pub(crate) fn in_use(&self) -> Vec<Arc<AccessWatch>> {
+        let mut in_use = Vec::new();
+        self.all.lock().retain(|watch| {
             let Some(watch) = watch.upgrade() else { return false };
-            if watch.under_way.load(Ordering::Relaxed) > 0 {
-                due.push(watch);
+            if watch.uses.load(Ordering::Relaxed) > 0 {
+                in_use.push(watch);
             }
             true
         });
-        due
+        in_use
     }
 }
 
@@ -266,7 +267,7 @@ mod tests {
     use gateway_auth::browser::{BrowserSessions, Lifetimes};
     use gateway_auth::policy::{Decision, Exposure, Purpose, RequestShape, RequestSource, Target, decide};
     use gateway_config::Config;
-    use gateway_net::limits::Shares;
+    use gateway_net::limits::UsageLimits;
     use gateway_types::principal::{Principal, Via};
     use gateway_types::{Scheme, UnixSeconds};
 
@@ -294,33 +295,33 @@ mod tests {
         AccessClient { identities, offered, peer: [127, 0, 0, 1].into() }
     }
 
-    fn standing() -> CredentialCounters {
+    fn counters() -> CredentialCounters {
         let now = Instant::now().into_std();
-        let shares = Shares::new(&Config::default().limits, now);
-        let guest = Arc::new(shares.arrive_operator(IpAddr::from([127, 0, 0, 1]), now));
-        shares.standing(&guest, None, ("one".parse().expect("a name"), Port::new(80).expect("a port")), now)
+        let limits = UsageLimits::new(&Config::default().limits, now);
+        let guest = Arc::new(limits.arrive_operator(IpAddr::from([127, 0, 0, 1]), now));
+        limits.counters(&guest, None, ("one".parse().expect("a name"), Port::new(80).expect("a port")), now)
     }
 
     #[test]
     fn watch_of_a_connection_that_is_gone_is_forgotten() {
-        let (living, address, identities) = (Living::default(), address(), identities());
+        let (watches, address, identities) = (Watches::default(), address(), identities());
         for _ in 0..100 {
             let last = LastWatch::default();
-            drop(living.watch(&last, &asking(&identities, &Offered::Nothing), &address, &grant(), standing));
-            assert_eq!(living.due().len(), 0, "nothing is under way");
-            assert_eq!(living.watches.lock().len(), 1, "the connection lives, and may ask again");
+            drop(watches.watch(&last, &asking(&identities, &Offered::Nothing), &address, &grant(), counters));
+            assert_eq!(watches.in_use().len(), 0, "nothing is under way");
+            assert_eq!(watches.all.lock().len(), 1, "the connection lives, and may ask again");
             drop(last);
-            assert_eq!(living.due().len(), 0);
-            assert_eq!(living.watches.lock().len(), 0, "the connection is gone");
+            assert_eq!(watches.in_use().len(), 0);
+            assert_eq!(watches.all.lock().len(), 0, "the connection is gone");
         }
     }
 
     #[test]
     fn watch_serves_one_credential_only() {
-        let (living, address, last, identities) = (Living::default(), address(), LastWatch::default(), identities());
-        let first = living.watch(&last, &asking(&identities, &Offered::Token([1; 32])), &address, &grant(), standing);
-        let same = living.watch(&last, &asking(&identities, &Offered::Token([1; 32])), &address, &grant(), standing);
-        let other = living.watch(&last, &asking(&identities, &Offered::Token([2; 32])), &address, &grant(), standing);
+        let (watches, address, last, identities) = (Watches::default(), address(), LastWatch::default(), identities());
+        let first = watches.watch(&last, &asking(&identities, &Offered::Token([1; 32])), &address, &grant(), counters);
+        let same = watches.watch(&last, &asking(&identities, &Offered::Token([1; 32])), &address, &grant(), counters);
+        let other = watches.watch(&last, &asking(&identities, &Offered::Token([2; 32])), &address, &grant(), counters);
         assert!(Arc::ptr_eq(&first.0, &same.0) && !Arc::ptr_eq(&first.0, &other.0));
         first.end(Failure::SignInRequired);
         assert!(same.is_ended() && !other.is_ended());

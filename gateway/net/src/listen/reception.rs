@@ -18,7 +18,7 @@ use tunnel_link::drain::Drain;
 
 use super::{ClientKind, Connection, Door, First, PlaceBy};
 use crate::limits::Guest;
-use crate::limits::crowd::CrowdMember as Seat;
+use crate::limits::crowd::CrowdMember;
 use crate::proxy::{HEADER_BYTES_MAX, Parsed, parse};
 use crate::stream::ClientStream;
 use crate::tls::Tls;
@@ -35,25 +35,25 @@ const FIRST_BYTES_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time for a client without TLS to read why it is refused.
 const PLAIN_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Task that receives one connection.
-pub(super) struct Host<S> {
+/// Receives one connection: finds its client, does the handshake, and serves it.
+pub(super) struct Reception<S> {
     pub(super) what: &'static str,
     pub(super) tls: Option<Arc<Tls>>,
     pub(super) handshakes: Arc<Semaphore>,
     pub(super) limit: Duration,
     pub(super) door: Arc<Door>,
-    /// Place of a user's connection in the crowd.
-    pub(super) seat: Option<Arc<Seat>>,
+    /// Membership of a user's connection in the crowd.
+    pub(super) member: Option<Arc<CrowdMember>>,
     pub(super) peer: SocketAddr,
     pub(super) permit: OwnedSemaphorePermit,
     pub(super) serve: S,
 }
 
-/// A connection before its handshake is answered.
-pub(super) enum Hello {
+/// An accepted connection, before its handshake is answered.
+pub(super) enum ClientHello {
     /// Nothing was read.
     Unread(TcpStream),
-    /// The client's hello was read, or none is needed.
+    /// The ClientHello of TLS was read, or none is needed.
     Read(Arrived, HandshakeState),
 }
 
@@ -67,13 +67,13 @@ pub(super) struct Arrived {
 pub(super) enum HandshakeState {
     /// No TLS is spoken.
     Plain(TcpStream),
-    /// The client sent its hello.
+    /// The client sent its ClientHello.
     Tls(Box<StartHandshake<TcpStream>>),
 }
 
-impl Hello {
-    /// Asks which thread the connection belongs to.
-    pub(super) async fn ask(&self, place: &PlaceBy) -> Option<Worker> {
+impl ClientHello {
+    /// Finds the thread for the connection.
+    pub(super) async fn choose_worker(&self, place: &PlaceBy) -> Option<Worker> {
         match self {
             Self::Unread(_) => None,
             Self::Read(_, HandshakeState::Tls(start)) => place(First::ServerName(start.client_hello().server_name()?)),
@@ -108,26 +108,26 @@ impl Hello {
     }
 }
 
-impl<F, S> Host<S>
+impl<F, S> Reception<S>
 where
     F: Future<Output = ()> + Send + 'static,
     S: Fn(Connection) -> F + Send + Sync + 'static,
 {
-    /// Finds the client, and waits for its hello, if there is to be one. A client without a hello occupies no handshake
-    /// permit, and is closed when others need the room.
-    pub(super) async fn hello(&self, stream: TcpStream) -> Option<Hello> {
+    /// Finds the client, and waits for its ClientHello, if there is to be one. A client that sends none occupies no
+    /// handshake permit, and is closed when others need the room.
+    pub(super) async fn client_hello(&self, stream: TcpStream) -> Option<ClientHello> {
         tokio::select! {
             biased;
-            hello = self.hello_of(stream) => hello,
+            hello = self.read_client_hello(stream) => hello,
             () = poll_fn(|context| self.poll_leave(context)) => None,
         }
     }
 
-    async fn hello_of(&self, mut stream: TcpStream) -> Option<Hello> {
+    async fn read_client_hello(&self, mut stream: TcpStream) -> Option<ClientHello> {
         let by = Instant::now() + self.limit;
         let arrived = self.arrive(&mut stream, by).await?;
         if self.tls.is_none() || arrived.guest.is_err() {
-            return Some(Hello::Read(arrived, HandshakeState::Plain(stream)));
+            return Some(ClientHello::Read(arrived, HandshakeState::Plain(stream)));
         }
         let is_plain_text = tokio::select! {
             biased;
@@ -146,7 +146,7 @@ where
         };
         let hello = hello.map_err(io::Error::from).flatten();
         let start = hello.map_err(|error| self.complain(&error)).ok()?;
-        Some(Hello::Read(arrived, HandshakeState::Tls(Box::new(start))))
+        Some(ClientHello::Read(arrived, HandshakeState::Tls(Box::new(start))))
     }
 
     /// Finds the client of the connection and takes its place under the limits. `None` if no answer is to be sent.
@@ -164,12 +164,12 @@ where
         } else {
             self.peer
         };
-        let (shares, now) = (&self.door.shares, Instant::now().into_std());
-        let arrived = match (self.door.kind, &self.seat) {
-            (ClientKind::User, Some(seat)) => shares.arrive(client.ip(), seat.clone(), now),
-            (ClientKind::Link, _) => shares.arrive_agent(client.ip(), now),
+        let (limits, now) = (&self.door.limits, Instant::now().into_std());
+        let arrived = match (self.door.kind, &self.member) {
+            (ClientKind::User, Some(member)) => limits.arrive(client.ip(), member.clone(), now),
+            (ClientKind::Link, _) => limits.arrive_agent(client.ip(), now),
             (ClientKind::User | ClientKind::Operator, _) => {
-                Ok((shares.arrive_operator(client.ip(), now), Duration::ZERO))
+                Ok((limits.arrive_operator(client.ip(), now), Duration::ZERO))
             }
         };
         match arrived {
@@ -189,34 +189,36 @@ where
     }
 
     fn poll_leave(&self, context: &std::task::Context<'_>) -> Poll<()> {
-        self.seat.as_ref().map_or(Poll::Pending, |seat| seat.poll_leave(context))
+        self.member.as_ref().map_or(Poll::Pending, |member| member.poll_leave(context))
     }
 
     /// Serves the connection on another thread, or on this one without a worker.
-    pub(super) fn place(self, hello: Hello, worker: Option<Worker>, drain: &Drain) {
+    pub(super) fn hand_over(self, hello: ClientHello, worker: Option<Worker>, drain: &Drain) {
         let Some(worker) = worker else {
-            drain.spawn(self.welcome(hello));
+            drain.spawn(self.handshake_and_serve(hello));
             return;
         };
         match hello.moved(&worker) {
-            Ok(hello) => worker.spawn(drain, self.welcome(hello)),
+            Ok(hello) => worker.spawn(drain, self.handshake_and_serve(hello)),
             Err(error) => warn!(listener = self.what, %error, "a connection could not be handed on"),
         }
     }
 
     /// Does the handshake and serves.
-    pub(super) async fn welcome(self, hello: Hello) {
+    pub(super) async fn handshake_and_serve(self, hello: ClientHello) {
         let hello = match hello {
-            Hello::Unread(stream) => self.hello(stream).await,
-            hello @ Hello::Read(..) => Some(hello),
+            ClientHello::Unread(stream) => self.client_hello(stream).await,
+            hello @ ClientHello::Read(..) => Some(hello),
         };
         let (arrived, stream) = match hello {
-            None | Some(Hello::Unread(_)) => return,
-            Some(Hello::Read(arrived, HandshakeState::Plain(stream))) => (arrived, ClientStream::Plain(stream)),
-            Some(Hello::Read(arrived, HandshakeState::Tls(start))) => match self.shake(&arrived, *start).await {
-                Ok(stream) => (arrived, stream),
-                Err(error) => return self.complain(&error),
-            },
+            None | Some(ClientHello::Unread(_)) => return,
+            Some(ClientHello::Read(arrived, HandshakeState::Plain(stream))) => (arrived, ClientStream::Plain(stream)),
+            Some(ClientHello::Read(arrived, HandshakeState::Tls(start))) => {
+                match self.handshake(&arrived, *start).await {
+                    Ok(stream) => (arrived, stream),
+                    Err(error) => return self.complain(&error),
+                }
+            }
         };
         let (Self { peer, permit, serve, .. }, Arrived { client, guest }) = (self, arrived);
         serve(Connection { stream, peer, client, guest, permit }).await;
@@ -224,11 +226,13 @@ where
 
     /// Does the handshake. The wait for the other end has a time limit; the wait for a permit has none, because every
     /// handshake ends.
-    async fn shake(&self, arrived: &Arrived, start: StartHandshake<TcpStream>) -> io::Result<ClientStream> {
+    async fn handshake(&self, arrived: &Arrived, start: StartHandshake<TcpStream>) -> io::Result<ClientStream> {
         let Some(tls) = &self.tls else { return Err(io::ErrorKind::Unsupported.into()) };
         // One address cannot take all permits: clients that stop within their handshake keep theirs until they are cut.
-        let seat = match (&arrived.guest, self.door.kind) {
-            (Ok(guest), ClientKind::User) => Some(guest.shake().map_err(|limit| io::Error::other(limit.name()))?),
+        let of_address = match (&arrived.guest, self.door.kind) {
+            (Ok(guest), ClientKind::User) => {
+                Some(guest.handshake_permit().map_err(|limit| io::Error::other(limit.name()))?)
+            }
             (Ok(_), ClientKind::Link | ClientKind::Operator) | (Err(_), _) => None,
         };
         let _permit = self.handshakes.acquire().await.map_err(io::Error::other)?;
@@ -238,7 +242,7 @@ where
             () = sent_away(arrived) => return Err(io::ErrorKind::TimedOut.into()),
             () = poll_fn(|context| self.poll_leave(context)) => return Err(io::ErrorKind::TimedOut.into()),
         };
-        drop(seat);
+        drop(of_address);
         Ok(ClientStream::Tls(Box::new(stream)))
     }
 
