@@ -45,7 +45,7 @@ impl Agreement {
 /// Decides the version and features to use with an agent whose credential stands for `role`.
 ///
 /// # Errors
-/// [`Refusal`] with the cause that the agent is told.
+/// [`HelloRefusal`] with the cause that the agent is told.
 pub fn agree(hello: &Hello, role: Role) -> Result<Agreement, HelloRefusal> {
     if hello.role != role {
         return Err(HelloRefusal::Role);

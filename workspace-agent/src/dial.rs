@@ -53,8 +53,8 @@ const WELCOME_TIMEOUT: Duration = Duration::from_secs(15);
 /// Longest time for a closing session to say so.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Longest time for an agent that is asked to stop to say so, if its session has no link at that moment or is just
-/// being requested.
+/// Longest time for an agent that is asked to stop to say so, if its session has no link at that moment or waits
+/// for its Welcome.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Reason why an agent stopped for good. Each text says what a person can do.

@@ -1,4 +1,5 @@
-//! Maps workspaces and clusters to their live sessions. The newest wins, and only its owner removes an entry.
+//! Maps workspaces and clusters to their live sessions. The newest wins, and only the session
+//! that claimed an entry removes it.
 
 use std::collections::HashMap;
 use std::fmt;

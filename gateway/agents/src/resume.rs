@@ -13,7 +13,7 @@ use super::registry::LiveSession;
 use gateway_auth::keys::ResumeKeys;
 use gateway_types::token::NoRandomness;
 
-/// One link's place in a session: the first, or a lane.
+/// Role of a link in its session: the first, or a lane.
 #[derive(Clone, Debug)]
 pub enum LinkRole {
     /// The link that every session has.
@@ -23,7 +23,7 @@ pub enum LinkRole {
 }
 
 impl LinkRole {
-    /// Returns the tunnel of this place.
+    /// Returns the tunnel of a link with this role.
     #[must_use]
     pub fn tunnel<'a>(&'a self, session: &'a LiveSession) -> &'a Session {
         match self {
@@ -75,9 +75,9 @@ pub enum ResumeVerdict {
     Displaced,
 }
 
-/// Finds the place that an id names: the session's own, or one of its lanes.
+/// Finds the role of the link that an id names: of the session itself, or of one of its lanes.
 #[must_use]
-pub fn place(current: &LiveSession, id: SessionId) -> Option<LinkRole> {
+pub fn role(current: &LiveSession, id: SessionId) -> Option<LinkRole> {
     if current.id == id { Some(LinkRole::First) } else { current.lanes.get(id).map(LinkRole::Lane) }
 }
 
@@ -85,9 +85,9 @@ pub fn place(current: &LiveSession, id: SessionId) -> Option<LinkRole> {
 #[must_use]
 pub fn judge(current: Option<&Arc<LiveSession>>, instance: u64, resume: &Resume) -> ResumeVerdict {
     let Some(current) = current else { return ResumeVerdict::New };
-    if let Some(place) = place(current, resume.session) {
-        let is_ended = place.tunnel(current).is_ended();
-        return if is_ended { ResumeVerdict::New } else { ResumeVerdict::Resume(current.clone(), place) };
+    if let Some(role) = role(current, resume.session) {
+        let is_ended = role.tunnel(current).is_ended();
+        return if is_ended { ResumeVerdict::New } else { ResumeVerdict::Resume(current.clone(), role) };
     }
     // The same process may have had a session whose welcome was lost on the way.
     if current.rank >= resume.session && current.instance != instance {

@@ -319,7 +319,7 @@ fn connected(admitted: &Admitted) -> AuditEvent {
         workspace,
         cluster,
         session: Text::of(session.id),
-        how: match (admitted.claim.place(), &admitted.welcome.resumed) {
+        how: match (admitted.claim.role(), &admitted.welcome.resumed) {
             (LinkRole::First | LinkRole::Lane(_), Some(_)) => "resumed",
             (LinkRole::First, None) => "new",
             (LinkRole::Lane(_), None) => "lane",

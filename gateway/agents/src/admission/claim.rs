@@ -1,4 +1,4 @@
-//! One link's claim on its session, from the admission to the end. Dropping it gives the place back.
+//! One link's claim on its session, from the admission to the end. Dropping it releases the session.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,22 +24,22 @@ pub struct Claim {
     pub session: Arc<LiveSession>,
     /// The link's hold on it.
     pub link: LinkHold,
-    place: LinkRole,
+    role: LinkRole,
     registry: Arc<Registry>,
     passed_on: bool,
 }
 
 impl Claim {
-    /// Takes responsibility for a link's place in a session.
+    /// Takes responsibility for a link's role in a session.
     #[must_use]
-    pub fn new(registry: Arc<Registry>, session: Arc<LiveSession>, place: LinkRole, link: LinkHold) -> Self {
-        Self { session, link, place, registry, passed_on: false }
+    pub fn new(registry: Arc<Registry>, session: Arc<LiveSession>, role: LinkRole, link: LinkHold) -> Self {
+        Self { session, link, role, registry, passed_on: false }
     }
 
-    /// Returns the link's place in the session.
+    /// Returns the link's role in the session.
     #[must_use]
-    pub fn place(&self) -> &LinkRole {
-        &self.place
+    pub fn role(&self) -> &LinkRole {
+        &self.role
     }
 
     /// Feeds the session over the link. A lost link makes it wait for the next one, which is served by a task of its
@@ -69,7 +69,7 @@ impl Claim {
         self.release(end.reason());
         drop(tokio::time::timeout(CLOSE_TIMEOUT, tunnel.said()).await);
         let (stats, uptime) = (tunnel.stats(), session.since.elapsed());
-        let what = self.place.name();
+        let what = self.role.name();
         info!(
             agent = %session.subject, session = %session.id, reason = %end, ?uptime, links = stats.links,
             sent = stats.bytes_sent, received = stats.bytes_received, "{what} ended"
@@ -78,7 +78,7 @@ impl Claim {
     }
 
     fn release(&self, reason: Reason) {
-        match &self.place {
+        match &self.role {
             LinkRole::First => {
                 self.registry.release(&self.session);
                 self.session.lanes.close(reason);

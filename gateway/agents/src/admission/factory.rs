@@ -68,7 +68,7 @@ pub struct Candidate {
 pub struct Admitted {
     /// Answer to its Hello.
     pub welcome: Welcome,
-    /// Its session, and its place there: given back when no task serves it.
+    /// Its claim on a session: released when no task serves it.
     pub claim: Claim,
 }
 
@@ -213,7 +213,7 @@ impl SessionFactory {
     #[must_use]
     pub fn knows(&self, subject: &Subject, resume: &Resume) -> bool {
         let current = self.registry.of(subject);
-        current.is_some_and(|current| resume::place(&current, resume.session).is_some())
+        current.is_some_and(|current| resume::role(&current, resume.session).is_some())
     }
 
     /// Feeds an agent's session with the frames of `reader`, on a task of its own.
@@ -250,14 +250,14 @@ impl SessionFactory {
     fn resume(&self, candidate: &Candidate, resume: &Resume) -> Result<Option<Resumed>, RpcRefused> {
         let peer = candidate.peer;
         let current = self.registry.of(&candidate.subject);
-        let (session, place) = match resume::judge(current.as_ref(), candidate.hello.instance, resume) {
-            ResumeVerdict::Resume(session, place) => (session, place),
+        let (session, role) = match resume::judge(current.as_ref(), candidate.hello.instance, resume) {
+            ResumeVerdict::Resume(session, role) => (session, role),
             ResumeVerdict::New => return Ok(None),
             ResumeVerdict::Displaced => {
                 return Err(refused(Code::Aborted, "a newer agent with the same token took over", None));
             }
         };
-        let Some(goes_on) = place.go_on(&session, resume).map_err(|_| no_randomness())? else {
+        let Some(goes_on) = role.go_on(&session, resume).map_err(|_| no_randomness())? else {
             warn!(%peer, agent = %candidate.subject, session = %resume.session, "resume with a wrong or old secret");
             return Err(refused(Code::PermissionDenied, "this session is not this agent's to resume", None));
         };
@@ -270,12 +270,12 @@ impl SessionFactory {
         };
         session.moved(peer);
         session.renew(candidate.lease.clone());
-        let stats = place.tunnel(&session).stats();
+        let stats = role.tunnel(&session).stats();
         info!(
             agent = %session.subject, session = %session.id, %peer, link = stats.links,
             again = stats.replay_bytes, via = %candidate.via, credential = %candidate.lease.credential, "session resumed"
         );
-        let claim = Claim::new(self.registry.clone(), session, place, link);
+        let claim = Claim::new(self.registry.clone(), session, role, link);
         Ok(Some(Resumed { claim, received, secret }))
     }
 
@@ -308,7 +308,7 @@ impl SessionFactory {
         Welcome {
             version: agreement.version,
             features: agreement.features,
-            session: match claim.place() {
+            session: match claim.role() {
                 LinkRole::First => session.id,
                 LinkRole::Lane(lane) => lane.id,
             },
