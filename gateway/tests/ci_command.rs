@@ -223,7 +223,7 @@ async fn creating_again_gives_the_same_run_and_another_one_has_to_wait() {
     assert_eq!(lab.provider.forget(&lab.cache).await, Err(ProviderError::Busy));
     assert_eq!(lab.status(&run).await.state, RunState::Running);
     lab.provider.cancel(&run).await.expect("cancelled");
-    assert_eq!(lab.end(&run).await, (RunState::Canceled, None));
+    assert_eq!(lab.end(&run).await, (RunState::Cancelled, None));
     lab.provider.cancel(&run).await.expect("cancelling again is no failure");
     assert_eq!(lab.create_with(&key, None, &[]).await, Ok(run.clone()), "a run that is over is not made again");
 
@@ -231,7 +231,7 @@ async fn creating_again_gives_the_same_run_and_another_one_has_to_wait() {
     assert_eq!(lab.status(&run).await.state, RunState::Gone, "only the newest run is known");
     assert_eq!(lab.status(&second).await.state, RunState::Running);
     lab.provider.cancel(&second).await.expect("cancelled");
-    assert_eq!(lab.end(&second).await.0, RunState::Canceled);
+    assert_eq!(lab.end(&second).await.0, RunState::Cancelled);
     assert_eq!(lab.provider.forget(&lab.cache).await, Ok(Forgotten::Gone));
     assert!(!lab.folder().exists());
     assert_eq!(lab.provider.forget(&lab.cache).await, Ok(Forgotten::Gone));
@@ -274,7 +274,7 @@ async fn run_is_adopted_when_the_gateway_that_made_it_was_killed() {
     assert_eq!(found, Ok(Some(run.clone())));
     assert_eq!(lab.provider.forget(&cache).await, Err(ProviderError::Busy));
     lab.provider.cancel(&run).await.expect("cancelled");
-    assert_eq!(lab.end(&run).await, (RunState::Canceled, None));
+    assert_eq!(lab.end(&run).await, (RunState::Cancelled, None));
     assert!(lab.trace(&run).await.ends_with("asked"));
 }
 
@@ -292,7 +292,7 @@ async fn run_that_does_not_end_in_time_is_killed_with_all_that_it_started() {
     assert!(pids.into_iter().all(lives));
     lab.provider.cancel(&run).await.expect("cancelled");
     lab.provider.cancel(&run).await.expect("cancelled again");
-    assert_eq!(lab.end(&run).await, (RunState::Canceled, None));
+    assert_eq!(lab.end(&run).await, (RunState::Cancelled, None));
     assert!(!pids.into_iter().any(lives), "what is over has left nothing");
 }
 
@@ -339,7 +339,7 @@ async fn killed_supervisor_takes_its_whole_run_with_it() {
     let (next_key, next) = lab.create().await;
     assert_ne!(next_key, key, "the next one can");
     lab.provider.cancel(&next).await.expect("cancelled");
-    assert_eq!(lab.end(&next).await, (RunState::Canceled, None), "or it would outlive this test");
+    assert_eq!(lab.end(&next).await, (RunState::Cancelled, None), "or it would outlive this test");
 }
 
 #[tokio::test]
@@ -348,7 +348,7 @@ async fn run_of_before_the_machine_went_down_is_over_and_nothing_is_killed_for_i
     let (_, run) = lab.create().await;
     let record = lab.record();
     lab.provider.cancel(&run).await.expect("cancelled");
-    assert_eq!(lab.end(&run).await.0, RunState::Canceled);
+    assert_eq!(lab.end(&run).await.0, RunState::Cancelled);
     // The numbers of this very process, from another start of the machine.
     let own = format!("/proc/{}/stat", std::process::id());
     let ticks: u64 = fs::read_to_string(own)
@@ -412,7 +412,7 @@ async fn run_that_was_cancelled_before_it_began_does_not_begin() {
     let mut supervisor = std::process::Command::new(env!("CARGO_BIN_EXE_gateway"));
     supervisor.args(["ci-run", key.as_str()]).current_dir(lab.folder());
     assert!(supervisor.output().expect("a supervisor").status.success());
-    assert_eq!(lab.end(&run).await.0, RunState::Canceled);
+    assert_eq!(lab.end(&run).await.0, RunState::Cancelled);
     assert_eq!(lab.trace(&run).await, "");
 }
 
@@ -485,5 +485,5 @@ async fn supervisor_that_says_nothing_in_time_leaves_open_whether_its_run_begins
     let run = lab.create_with(&key, None, &[]).await.expect("the same run");
     lab.said(&run, "began").await;
     lab.provider.cancel(&run).await.expect("cancelled");
-    assert_eq!(lab.end(&run).await, (RunState::Canceled, None));
+    assert_eq!(lab.end(&run).await, (RunState::Cancelled, None));
 }

@@ -1,4 +1,4 @@
-//! The keyed work queue below all controllers, in the words of Kubernetes' controllers: a *key* names an object, to
+//! The keyed work queue below four controllers, in the words of Kubernetes' controllers: a *key* names an object, to
 //! *reconcile* it brings what is there closer to what is wanted, and the *queue* says which key is next.
 //!
 //! [`WorkQueue`] is pure: instants and chance are arguments. It holds each key once, at the earliest instant for which

@@ -177,9 +177,9 @@ async fn answer(
     loop {
         tokio::select! {
             call = called.recv() => {
-                let Some((slot, channel)) = call else { break };
+                let Some((permit, channel)) = call else { break };
                 let (environments, end) = (environments.clone(), end.child_token());
-                answering.spawn(async move { environments.answer(slot, channel, end).await });
+                answering.spawn(async move { environments.answer(permit, channel, end).await });
             }
             Some(ended) = answering.join_next() => log(ended),
         }
@@ -195,7 +195,7 @@ struct ClusterNetwork {
     /// Holds one conversation that was not taken up yet; a further one is refused meanwhile, and not missed.
     conversations: mpsc::Sender<DuplexStream>,
     environments: Environments,
-    /// Never full for long: there are as many slots as places.
+    /// Never full for long: there are as many permits as places.
     calls: mpsc::Sender<(CallPermit, DuplexStream)>,
 }
 
@@ -219,8 +219,8 @@ impl Network for ClusterNetwork {
         match port {
             RECONCILE_PORT => self.conversations.try_send(far).map_err(|_full| Reason::Overloaded)?,
             ENVIRONMENTS_PORT => {
-                let slot = self.environments.slot().ok_or(Reason::Overloaded)?;
-                self.calls.try_send((slot, far)).map_err(|_full| Reason::Overloaded)?;
+                let permit = self.environments.permit().ok_or(Reason::Overloaded)?;
+                self.calls.try_send((permit, far)).map_err(|_full| Reason::Overloaded)?;
             }
             _ => {
                 warn!(port, "a channel to a port was refused: a cluster agent has none");

@@ -101,7 +101,7 @@ pub(super) struct PlanInput<'a> {
     pub(super) life: &'a Lifecycle,
     /// The runs.
     pub(super) ci: &'a CiState,
-    /// Observed state of the last run, after [`Heard::look`].
+    /// Observed state of the last run, after [`ObservedRun::look`].
     pub(super) heard: &'a ObservedRun,
     /// An agent of the workspace is connected.
     pub(super) is_up: bool,

@@ -158,7 +158,7 @@ pub struct RunStatus {
 /// State of a run.
 ///
 /// ```text
-/// Pending ─► Running ─► Succeeded, Failed, Canceled ─► Gone
+/// Pending ─► Running ─► Succeeded, Failed, Cancelled ─► Gone
 ///     └────────────────────────┘
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,7 +172,7 @@ pub enum RunState {
     /// Ended badly.
     Failed,
     /// Ended on request.
-    Canceled,
+    Cancelled,
     /// The provider does not know it any more.
     Gone,
 }
@@ -183,7 +183,7 @@ impl RunState {
     pub fn is_over(self) -> bool {
         match self {
             Self::Pending | Self::Running => false,
-            Self::Succeeded | Self::Failed | Self::Canceled | Self::Gone => true,
+            Self::Succeeded | Self::Failed | Self::Cancelled | Self::Gone => true,
         }
     }
 }

@@ -34,7 +34,7 @@ const FORGET_INTERVAL: Duration = Duration::from_secs(60 * 60);
 const FORGET_AFTER: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
 /// Environments that are visited at a time, besides those whose agents are being called: these have a bound for each
-/// cluster (`seats`), so many slow clusters do not keep the others from being visited.
+/// cluster (`permits`), so many slow clusters do not keep the others from being visited.
 const VISITS_MAX: usize = 128;
 
 /// Environments to visit immediately because their desired state changed, or because their turn has come.
@@ -194,7 +194,7 @@ impl EnvironmentsShared {
     }
 
     fn start(self: &Arc<Self>, books: &mut EnvironmentBooks, outside: &Outside) {
-        let room = room(books.runner.queue.in_flight(), self.seats.lock().taken());
+        let room = room(books.runner.queue.in_flight(), self.permits.lock().taken());
         books.start(Instant::now(), room, |id, is_urgent| {
             let (inner, draining, stop) = (self.clone(), outside.draining.clone(), outside.stop.clone());
             async move { inner.visit(id, is_urgent, &draining, &stop).await }

@@ -7,13 +7,14 @@
 //!
 //! [`service`] takes the requests of jobs and operators, with its answers in [`request`], [`refusal`], [`record`] and
 //! [`following`]. `plan` (pure) decides the next step of an environment and `visit` carries it out. `driver` knows
-//! which environments are due, `seats` (pure) queues calls to one cluster, and `arrivals` (pure) notes which agents
+//! which environments are due, `cluster_permits` (pure) queues calls to one cluster, and `arrivals` (pure) notes which agents
 //! connected. `call` has a step carried out by the cluster's agent, `identity` is the user that the agent impersonates,
 //! and `access` answers from memory without asking the store.
 
 mod access;
 mod arrivals;
 mod call;
+mod cluster_permits;
 mod driver;
 pub mod files;
 pub mod following;
@@ -24,6 +25,5 @@ mod plan;
 pub mod record;
 pub mod refusal;
 pub mod request;
-mod seats;
 pub mod service;
 mod visit;

@@ -58,17 +58,17 @@ pub(super) enum EnvironmentStep {
 }
 
 /// Decides the next step. A removal goes first: objects prepared after it are made anew.
-pub(super) fn next(standing: &PlanState<'_>, now: UnixSeconds) -> EnvironmentStep {
-    let is_late = standing.give_up_at.is_some_and(|at| at <= now);
-    let pause_max = if standing.is_removal_due { REMOVE_PAUSE_MAX } else { PREPARE_PAUSE_MAX };
+pub(super) fn next(state: &PlanState<'_>, now: UnixSeconds) -> EnvironmentStep {
+    let is_late = state.give_up_at.is_some_and(|at| at <= now);
+    let pause_max = if state.is_removal_due { REMOVE_PAUSE_MAX } else { PREPARE_PAUSE_MAX };
     // A pause longer than the longest one comes from a clock that stepped back since.
     let is_meant = |at: &UnixSeconds| *at > now && *at <= now.later(Duration::from_secs(pause_max));
-    let pause = standing.tries.retry_at.filter(|at| is_meant(at) && !standing.is_agent_new);
-    match (standing.is_removal_due, standing.give_up_at) {
+    let pause = state.tries.retry_at.filter(|at| is_meant(at) && !state.is_agent_new);
+    match (state.is_removal_due, state.give_up_at) {
         (true, _) if is_late => EnvironmentStep::GiveUp(RefusalCode::EnvironmentBusy),
-        (true, _) if !standing.is_tracking => EnvironmentStep::Forget,
+        (true, _) if !state.is_tracking => EnvironmentStep::Forget,
         (false, None) => EnvironmentStep::Rest,
-        (false, Some(_)) if is_late => EnvironmentStep::GiveUp(last_failure(standing.tries)),
+        (false, Some(_)) if is_late => EnvironmentStep::GiveUp(last_failure(state.tries)),
         (due, give_up_at) => match pause {
             Some(at) => EnvironmentStep::Wait(give_up_at.map_or(at, |give_up_at| give_up_at.min(at))),
             None if due => EnvironmentStep::Remove,

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::access::{Access, AccessVerdict, Allowed};
 use super::call::{Calls, Sessions};
+use super::cluster_permits::ClusterPermits;
 use super::driver::{Outside, Wakes};
 use super::files::{NoTemplate, TemplateFiles};
 use super::following::{Awaited, EnvironmentEvent, Following, Hub, PreparationOutcome};
@@ -17,7 +18,6 @@ use super::refusal::{EnvironmentRefusal, RefusalCode, RefusalProblem};
 #[cfg(test)]
 use super::request::By;
 use super::request::{JobRequest, Met, Unmet};
-use super::seats::Seats;
 use gateway_agents::registry::Registry;
 use gateway_net::audit::{Audit, AuditEvent, AuditRecord, Text};
 use gateway_net::telemetry::Metrics;
@@ -77,7 +77,7 @@ pub(super) struct EnvironmentsShared {
     pub(super) access: Access,
     pub(super) hub: Hub,
     pub(super) wakes: Wakes,
-    pub(super) seats: Mutex<Seats>,
+    pub(super) permits: Mutex<ClusterPermits>,
     pub(super) calls: Box<dyn Calls>,
     pub(super) audit: Audit,
     pub(super) metrics: Metrics,
@@ -125,13 +125,13 @@ impl Environments {
         let access = Access::default();
         access.read(&store, clock()).await?;
         access.remember(&store).await?;
-        let (hub, wakes, seats) = (Hub::default(), Wakes::default(), Mutex::default());
+        let (hub, wakes, permits) = (Hub::default(), Wakes::default(), Mutex::default());
         let inner = EnvironmentsShared {
             store,
             access,
             hub,
             wakes,
-            seats,
+            permits,
             calls,
             audit,
             metrics,

@@ -11,12 +11,12 @@ use tunnel_proto::environments::{Apply, Call, CallIdentity, CallProgress, Done, 
 
 use super::access::Noted;
 use super::call::CallError;
+use super::cluster_permits::CallTurn;
 use super::following::{EnvironmentEvent, Notification, ObjectProgress};
 use super::identity;
 use super::plan::{self, Applied, EnvironmentStep, PlanState, Removed};
 use super::record::{errors_to, from_wire, objects_from, objects_to, to_wire};
 use super::refusal::RefusalCode;
-use super::seats::CallTurn;
 use super::service::EnvironmentsShared;
 use gateway_store::{ClusterId, EnvironmentId, Preparation, PreparationEnd, StoreError, StoredEnvironment, Tries};
 use gateway_types::blockers;
@@ -64,12 +64,12 @@ pub(super) struct VisitResult {
     pub(super) then: Then,
 }
 
-/// One of the seats at a cluster.
+/// One of the permits at a cluster.
 struct ClusterPermit<'a>(&'a EnvironmentsShared, ClusterId);
 
 impl Drop for ClusterPermit<'_> {
     fn drop(&mut self) {
-        let called = self.0.seats.lock().give_back(self.1);
+        let called = self.0.permits.lock().give_back(self.1);
         self.0.wakes.call(called);
     }
 }
@@ -104,7 +104,7 @@ impl EnvironmentsShared {
             }
             break;
         }
-        let called = self.seats.lock().leave(id);
+        let called = self.permits.lock().leave(id);
         self.wakes.call(called);
         visit
     }
@@ -127,7 +127,7 @@ impl EnvironmentsShared {
             }
             return Err(corrupt("environments"));
         };
-        let standing = PlanState {
+        let state = PlanState {
             is_removal_due: environment.is_removal_due,
             is_tracking: !recorded.is_empty(),
             give_up_at: preparation.as_ref().map(|preparation| preparation.give_up_at),
@@ -135,7 +135,7 @@ impl EnvironmentsShared {
             is_agent_new: is_urgent,
         };
         let visited = Visited { id, environment: &environment, recorded: &recorded };
-        match (plan::next(&standing, self.now()), preparation) {
+        match (plan::next(&state, self.now()), preparation) {
             (EnvironmentStep::Wait(at), _) => return Ok(AfterStep::At(at)),
             (EnvironmentStep::Rest, _) | (EnvironmentStep::Apply | EnvironmentStep::GiveUp(_), None) => {
                 self.hub.tell(id, Notification::Settled);
@@ -144,7 +144,7 @@ impl EnvironmentsShared {
             (EnvironmentStep::Forget, _) => self.gone(&visited, &[]).await?,
             (EnvironmentStep::GiveUp(code), Some(preparation)) => self.give_up(&visited, &preparation, code).await?,
             (EnvironmentStep::Apply, Some(preparation)) => {
-                let Some(_seat) = self.seat(&visited, CallTurn::Preparation) else {
+                let Some(_permit) = self.permit(&visited, CallTurn::Preparation) else {
                     return Ok(self.queued(id, Some(preparation.give_up_at)));
                 };
                 return self.apply(&visited, &preparation, stop).await;
@@ -152,7 +152,7 @@ impl EnvironmentsShared {
             (EnvironmentStep::Remove, preparation) => {
                 // A job that waits for the removal waits no longer than for its preparation.
                 let turn = if preparation.is_some() { CallTurn::Preparation } else { CallTurn::Removal };
-                let Some(_seat) = self.seat(&visited, turn) else {
+                let Some(_permit) = self.permit(&visited, turn) else {
                     return Ok(self.queued(id, preparation.map(|preparation| preparation.give_up_at)));
                 };
                 return self.remove(&visited, stop).await;
@@ -161,10 +161,10 @@ impl EnvironmentsShared {
         Ok(AfterStep::Again)
     }
 
-    /// Takes one of the seats at an environment's cluster, if it is the environment's turn.
-    fn seat(&self, visited: &Visited<'_>, turn: CallTurn) -> Option<ClusterPermit<'_>> {
+    /// Takes one of the permits at an environment's cluster, if it is the environment's turn.
+    fn permit(&self, visited: &Visited<'_>, turn: CallTurn) -> Option<ClusterPermit<'_>> {
         let cluster = visited.environment.cluster;
-        let taken = self.seats.lock().take(cluster, visited.id, turn);
+        let taken = self.permits.lock().take(cluster, visited.id, turn);
         match taken {
             Ok(()) => Some(ClusterPermit(self, cluster)),
             Err(called) => {

@@ -33,8 +33,8 @@ const NAMESPACE_BYTES_MAX: usize = 63;
 /// a few times a second for one workspace at most.
 const TRIES: usize = 16;
 
-/// Most preparations of a workspace when its cluster got another configuration meanwhile. Operators change files by
-/// hand.
+/// Attempts at creating a workspace before giving up when the cluster's configuration changes meanwhile. Operators edit
+/// it by hand, so this is rare.
 const CONFIGS_MAX: usize = 4;
 
 /// Request for a new workspace.

@@ -39,7 +39,7 @@ pub(crate) struct Controller {
 
 /// A workspace, as the controller knows it.
 struct Entry {
-    slot: Arc<Mailbox>,
+    mailbox: Arc<Mailbox>,
     /// Looks in a row at objects that are being deleted.
     looks: u32,
 }
@@ -52,21 +52,21 @@ impl Controller {
         Self { shell, shared, workspaces: BTreeMap::new(), runner, held, movements }
     }
 
-    /// Returns the slot of a workspace.
+    /// Returns the mailbox of a workspace.
     pub(crate) fn get(&self, name: &str) -> Option<&Mailbox> {
-        self.workspaces.get(name).map(|workspace| &*workspace.slot)
+        self.workspaces.get(name).map(|workspace| &*workspace.mailbox)
     }
 
-    /// Returns the slot of a workspace, which `make` makes if there is none, and has it looked at.
+    /// Returns the mailbox of a workspace, creating it with `make`, and queues a pass.
     pub(crate) fn add(&mut self, name: &str, make: impl FnOnce() -> Mailbox) -> &Mailbox {
         self.runner.queue.add(name.to_owned(), Instant::now());
         let workspace = self.workspaces.entry(name.to_owned());
-        &workspace.or_insert_with(|| Entry { slot: Arc::new(make()), looks: 0 }).slot
+        &workspace.or_insert_with(|| Entry { mailbox: Arc::new(make()), looks: 0 }).mailbox
     }
 
     /// Has all workspaces looked at that want a pull secret.
     pub(crate) fn secret_changed(&mut self, secret: &SecretRef) {
-        for (name, _) in self.workspaces.iter().filter(|(_, workspace)| workspace.slot.wants(secret)) {
+        for (name, _) in self.workspaces.iter().filter(|(_, workspace)| workspace.mailbox.wants(secret)) {
             self.runner.queue.add(name.clone(), Instant::now());
         }
     }
@@ -86,7 +86,7 @@ impl Controller {
         self.held.remove(name);
         let removed = self.workspaces.remove(name);
         removed.is_some_and(|workspace| {
-            workspace.slot.close();
+            workspace.mailbox.close();
             true
         })
     }
@@ -107,9 +107,9 @@ impl Controller {
     /// Starts passes over workspaces that are due.
     pub(crate) fn start(&mut self) {
         self.runner.start(Instant::now(), PASSES_MAX, |name| {
-            let slot = self.workspaces.get(&name).map(|workspace| workspace.slot.clone());
+            let mailbox = self.workspaces.get(&name).map(|workspace| workspace.mailbox.clone());
             let (shell, shared) = (self.shell.clone(), self.shared.clone());
-            async move { Some(worker::reconcile(slot?, shell, shared).await) }
+            async move { Some(worker::reconcile(mailbox?, shell, shared).await) }
         });
     }
 
@@ -128,7 +128,7 @@ impl Controller {
             }
         };
         let ended = self.workspaces.get_mut(&name).zip(end);
-        let ended = ended.filter(|(workspace, end)| Arc::ptr_eq(&workspace.slot, &end.slot));
+        let ended = ended.filter(|(workspace, end)| Arc::ptr_eq(&workspace.mailbox, &end.mailbox));
         let Some((workspace, PassEnd { movements, left, .. })) = ended else {
             // The workspace is over, and may have been named anew since.
             queue.finish(name, Requeue::AwaitAdd);

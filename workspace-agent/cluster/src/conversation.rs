@@ -337,8 +337,8 @@ impl Conversation {
             }
             Err(message) => {
                 warn!(workspace = name, generation, message, "an intent cannot be carried out");
-                if let Some(slot) = self.controller.get(&name) {
-                    slot.put_nothing();
+                if let Some(mailbox) = self.controller.get(&name) {
+                    mailbox.put_nothing();
                 }
                 let failure = Some((FailureKind::Config, message));
                 self.shared

@@ -53,7 +53,7 @@ struct Shared {
     namespace: String,
     resources: Resources,
     lanes: Lanes,
-    slots: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 /// Room for one call.
@@ -90,25 +90,25 @@ impl Environments {
             namespace,
             resources: Resources::default(),
             lanes: Lanes::default(),
-            slots: Arc::new(Semaphore::new(CALLS_MAX)),
+            permits: Arc::new(Semaphore::new(CALLS_MAX)),
         }))
     }
 
-    /// Takes the slot for one call; `None` while [`CALLS_MAX`] are being answered.
+    /// Takes the permit for one call; `None` while [`CALLS_MAX`] are being answered.
     #[must_use]
-    pub fn slot(&self) -> Option<CallPermit> {
-        let permit = self.0.slots.clone().try_acquire_owned().ok()?;
+    pub fn permit(&self) -> Option<CallPermit> {
+        let permit = self.0.permits.clone().try_acquire_owned().ok()?;
         Some(CallPermit { _permit: permit })
     }
 
     /// Answers the call in a channel. Ends early, between two requests, with the channel or with `stop`.
     ///
     /// Cancel safety: dropping it ends the work at once; a request that was sent may still be carried out by the API server.
-    pub async fn answer<C>(&self, slot: CallPermit, channel: C, stop: CancellationToken) -> CallEnd
+    pub async fn answer<C>(&self, permit: CallPermit, channel: C, stop: CancellationToken) -> CallEnd
     where
         C: AsyncRead + AsyncWrite + Send,
     {
-        let _slot = slot;
+        let _permit = permit;
         let (mut read, write) = tokio::io::split(channel);
         let call = tokio::select! {
             () = stop.cancelled() => return CallEnd::CalledOff,

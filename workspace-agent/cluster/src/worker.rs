@@ -47,7 +47,7 @@ struct Taken {
 }
 
 impl Mailbox {
-    /// Makes the slot of a workspace, with its first intent.
+    /// Makes the mailbox of a workspace, with its first intent.
     pub(crate) fn new(scope: Scope, closing: CancellationToken) -> Self {
         let job = PassInput {
             scope,
@@ -134,8 +134,8 @@ impl Mailbox {
 
 /// A pass that has ended.
 pub(crate) struct PassEnd {
-    /// The slot whose intents it was for.
-    pub(crate) slot: Arc<Mailbox>,
+    /// The mailbox whose intents it was for.
+    pub(crate) mailbox: Arc<Mailbox>,
     /// Tells whether Deployments or pods have changed since the pass took its intents.
     pub(crate) movements: watch::Receiver<()>,
     /// `None` if a newer intent ended the pass.
@@ -176,22 +176,22 @@ impl Remainder {
 }
 
 /// Does what there is to do for a workspace, by its newest intent. A pass that has begun a request finishes it.
-pub(crate) async fn reconcile(slot: Arc<Mailbox>, shell: Arc<Shell>, shared: Arc<ConversationShared>) -> PassEnd {
+pub(crate) async fn reconcile(mailbox: Arc<Mailbox>, shell: Arc<Shell>, shared: Arc<ConversationShared>) -> PassEnd {
     // The newest intent, which may have come while others worked.
-    let taken = slot.take();
+    let taken = mailbox.take();
     // Pods that move from here on may be those that this pass waits for.
     let movements = shared.movements();
     let api = shell.api.until(taken.superseded.clone());
     let done = shell.run(&taken.job, &api).await;
     let left = done.map(|done| {
         let left = Remainder::of(&done);
-        record(&slot, &shared, &taken, done);
+        record(&mailbox, &shared, &taken, done);
         left
     });
-    PassEnd { slot, movements, left }
+    PassEnd { mailbox, movements, left }
 }
 
-fn record(slot: &Mailbox, shared: &ConversationShared, taken: &Taken, done: Done) {
+fn record(mailbox: &Mailbox, shared: &ConversationShared, taken: &Taken, done: Done) {
     let PassInput { scope, generation, desired, .. } = &taken.job;
     let is_terminated = *desired == DesiredState::Terminated;
     let is_well = done.failure.is_none();
@@ -202,8 +202,8 @@ fn record(slot: &Mailbox, shared: &ConversationShared, taken: &Taken, done: Done
     }
     // Objects that are still being deleted are in the inventory until a pass with the same objects has seen them gone.
     let is_all = match (is_well && done.waits.is_empty(), is_terminated || done.is_waiting) {
-        (true, false) => slot.settle(&taken.ids),
-        (true, true) => slot.is_all(&taken.ids),
+        (true, false) => mailbox.settle(&taken.ids),
+        (true, true) => mailbox.is_all(&taken.ids),
         (false, _) => false,
     };
     if is_all && !is_terminated && !taken.ids.is_empty() {
@@ -231,12 +231,12 @@ mod tests {
 
     use super::*;
 
-    fn slot() -> Mailbox {
+    fn mailbox() -> Mailbox {
         let scope = Scope { cluster: "c".into(), workspace: "w".into(), namespace: "ns".into() };
         Mailbox::new(scope, CancellationToken::new())
     }
 
-    fn put(slot: &Mailbox, generation: u64, desired: DesiredState, config: &'static str, inventories: &[&str]) {
+    fn put(mailbox: &Mailbox, generation: u64, desired: DesiredState, config: &'static str, inventories: &[&str]) {
         let intent = Intent {
             workspace: "w".into(),
             namespace: "ns".into(),
@@ -247,50 +247,50 @@ mod tests {
             config: Bytes::from_static(config.as_bytes()),
             pull_secrets: Vec::new(),
         };
-        slot.put(intent, inventories.iter().map(|name| (*name).to_owned()).collect());
+        mailbox.put(intent, inventories.iter().map(|name| (*name).to_owned()).collect());
     }
 
-    fn taken(slot: &Mailbox) -> Vec<Bytes> {
-        slot.take().job.configs
+    fn taken(mailbox: &Mailbox) -> Vec<Bytes> {
+        mailbox.take().job.configs
     }
 
     #[test]
     fn partial_intent_does_not_lose_the_secrets_of_a_full_one_before_it() {
-        let slot = slot();
-        put(&slot, 1, DesiredState::Running, "full", &["core", "secrets"]);
-        put(&slot, 2, DesiredState::Stopped, "partial", &["core"]);
-        assert_eq!(taken(&slot), ["full", "partial"]);
-        put(&slot, 3, DesiredState::Running, "partial again", &["core"]);
-        assert_eq!(taken(&slot), ["full", "partial again"], "the newest of each, and no more");
-        put(&slot, 3, DesiredState::Running, "full again", &["core", "secrets"]);
-        assert_eq!(taken(&slot), ["full again"]);
-        put(&slot, 4, DesiredState::Terminated, "alone", &["core", "secrets"]);
-        assert_eq!(taken(&slot), ["alone"]);
+        let mailbox = mailbox();
+        put(&mailbox, 1, DesiredState::Running, "full", &["core", "secrets"]);
+        put(&mailbox, 2, DesiredState::Stopped, "partial", &["core"]);
+        assert_eq!(taken(&mailbox), ["full", "partial"]);
+        put(&mailbox, 3, DesiredState::Running, "partial again", &["core"]);
+        assert_eq!(taken(&mailbox), ["full", "partial again"], "the newest of each, and no more");
+        put(&mailbox, 3, DesiredState::Running, "full again", &["core", "secrets"]);
+        assert_eq!(taken(&mailbox), ["full again"]);
+        put(&mailbox, 4, DesiredState::Terminated, "alone", &["core", "secrets"]);
+        assert_eq!(taken(&mailbox), ["alone"]);
     }
 
     #[test]
     fn only_a_newer_intent_ends_the_attempt_that_is_running() {
-        let slot = slot();
-        put(&slot, 1, DesiredState::Running, "a", &["core"]);
-        let running = slot.take();
-        put(&slot, 1, DesiredState::Running, "a", &["core"]);
+        let mailbox = mailbox();
+        put(&mailbox, 1, DesiredState::Running, "a", &["core"]);
+        let running = mailbox.take();
+        put(&mailbox, 1, DesiredState::Running, "a", &["core"]);
         assert!(!running.superseded.is_cancelled(), "the same intent again");
-        put(&slot, 2, DesiredState::Stopped, "b", &["core"]);
+        put(&mailbox, 2, DesiredState::Stopped, "b", &["core"]);
         assert!(running.superseded.is_cancelled());
-        let running = slot.take();
-        slot.close();
+        let running = mailbox.take();
+        mailbox.close();
         assert!(running.superseded.is_cancelled());
     }
 
     #[test]
     fn what_came_during_an_attempt_is_still_to_be_applied_after_it() {
-        let slot = slot();
-        put(&slot, 1, DesiredState::Running, "a", &["core"]);
-        let running = slot.take();
-        put(&slot, 1, DesiredState::Running, "b", &["core"]);
-        assert!(!slot.settle(&running.ids));
-        assert_eq!(taken(&slot), ["b"]);
-        assert!(slot.settle(&slot.take().ids));
-        assert_eq!(taken(&slot), [""; 0]);
+        let mailbox = mailbox();
+        put(&mailbox, 1, DesiredState::Running, "a", &["core"]);
+        let running = mailbox.take();
+        put(&mailbox, 1, DesiredState::Running, "b", &["core"]);
+        assert!(!mailbox.settle(&running.ids));
+        assert_eq!(taken(&mailbox), ["b"]);
+        assert!(mailbox.settle(&mailbox.take().ids));
+        assert_eq!(taken(&mailbox), [""; 0]);
     }
 }

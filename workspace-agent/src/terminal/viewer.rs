@@ -93,7 +93,7 @@ pub(super) async fn serve<S>(io: S, live: Arc<LiveTerminal>, id: ViewerId, job: 
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let seat = TerminalHold { live, id };
+    let hold = TerminalHold { live, id };
     let config = WebSocketConfig::default()
         .max_message_size(Some(MESSAGE_BYTES_MAX))
         .max_frame_size(Some(MESSAGE_BYTES_MAX))
@@ -102,11 +102,11 @@ where
     let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
     let (mut sink, stream) = socket.split();
     let end = tokio::select! {
-        end = speak(&seat, &mut sink, job) => end,
-        end = listen(&seat, stream) => end,
-        () = seat.live.close.cancelled() => ViewerEnd::Closed,
+        end = speak(&hold, &mut sink, job) => end,
+        end = listen(&hold, stream) => end,
+        () = hold.live.close.cancelled() => ViewerEnd::Closed,
     };
-    drop(seat);
+    drop(hold);
     if let Some(frame) = end.close_frame() {
         // A page that is gone cannot be told.
         drop(timeout(FAREWELL, sink.send(Message::Close(Some(frame)))).await);
@@ -115,21 +115,21 @@ where
 
 /// Sends the page its messages.
 async fn speak<S>(
-    seat: &TerminalHold,
+    hold: &TerminalHold,
     sink: &mut SplitSink<WebSocketStream<S>, Message>,
     mut job: Option<watch::Receiver<JobState>>,
 ) -> ViewerEnd
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut news = seat.live.news();
+    let mut news = hold.live.news();
     let mut beats = interval(BEAT);
     beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
     beats.reset();
     let mut job_is_new = job.is_some();
     loop {
         loop {
-            let message = match seat.live.look(|state| state.next(seat.id)) {
+            let message = match hold.live.look(|state| state.next(hold.id)) {
                 ViewerInput::Message(message) => message,
                 ViewerInput::Nothing => break,
                 ViewerInput::Gone => return ViewerEnd::Replaced,
@@ -205,7 +205,7 @@ impl Untaken {
 
 /// Takes the page's messages. Its input waits for room; its other messages do not wait behind that.
 async fn listen(
-    seat: &TerminalHold,
+    hold: &TerminalHold,
     mut stream: impl Stream<Item = tungstenite::Result<Message>> + Unpin,
 ) -> ViewerEnd {
     let mut untaken = Untaken::default();
@@ -214,10 +214,10 @@ async fn listen(
         let heard = tokio::select! {
             heard = timeout_at(silent_at, stream.next()), if untaken.bytes.len() < UNTAKEN_BYTES_MAX => heard,
             // Room first: what counts as taken is handed on, whatever becomes of this connection.
-            room = seat.live.inputs().reserve(), if !untaken.bytes.is_empty() => {
+            room = hold.live.inputs().reserve(), if !untaken.bytes.is_empty() => {
                 let (offset, bytes) = untaken.take();
                 let Ok(room) = room else { continue };
-                match seat.live.change(|state| state.typed(seat.id, offset, bytes)) {
+                match hold.live.change(|state| state.typed(hold.id, offset, bytes)) {
                     Ok(new) if new.is_empty() => {}
                     Ok(new) => room.send(new),
                     Err(misuse) => return misuse.into(),
@@ -243,24 +243,24 @@ async fn listen(
             Message::Text(_) | Message::Frame(_) => return ViewerEnd::BadMessage,
         };
         let Ok(said) = FromPage::decode(bytes) else { return ViewerEnd::BadMessage };
-        if let Err(misuse) = heed(seat, &mut untaken, said) {
+        if let Err(misuse) = heed(hold, &mut untaken, said) {
             return misuse.into();
         }
     }
 }
 
-fn heed(seat: &TerminalHold, untaken: &mut Untaken, said: FromPage) -> Result<(), Misuse> {
+fn heed(hold: &TerminalHold, untaken: &mut Untaken, said: FromPage) -> Result<(), Misuse> {
     match said {
         FromPage::Input { offset, bytes } => {
             // A user who may not type is refused without waiting for room.
-            seat.live.look(|state| state.may_type(seat.id))?;
+            hold.live.look(|state| state.may_type(hold.id))?;
             untaken.add(offset, &bytes)
         }
         FromPage::Size(size) => {
-            seat.live.change(|state| state.resized(seat.id, size));
+            hold.live.change(|state| state.resized(hold.id, size));
             Ok(())
         }
-        FromPage::Shown(before) => seat.live.change(|state| state.shown(seat.id, before)),
+        FromPage::Shown(before) => hold.live.change(|state| state.shown(hold.id, before)),
     }
 }
 

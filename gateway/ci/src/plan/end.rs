@@ -43,7 +43,7 @@ pub(super) fn ending(view: &PlanInput<'_>, run: &CiRun, state: RunState) -> Endi
     let is_kept = run.up_at.is_some() && life.desired != DesiredState::Terminated;
     match (run.stop_at, &run.failure) {
         (Some(_), Some(failure)) => Ending::Failed(failure.to_string()),
-        (Some(_), None) if is_kept && (is_timed_out || state == RunState::Canceled && run.cancel_at.is_some()) => {
+        (Some(_), None) if is_kept && (is_timed_out || state == RunState::Cancelled && run.cancel_at.is_some()) => {
             Ending::Unsaved(unsaved_since(run))
         }
         (Some(_), None) => Ending::Well,
@@ -65,7 +65,7 @@ fn unwanted_end(state: RunState, failure: Option<&str>) -> String {
     let why = failure.map(|failure| format!(" ({failure})")).unwrap_or_default();
     match state {
         RunState::Failed => format!("the job failed{why}"),
-        RunState::Canceled => format!("the job was cancelled in the CI system{why}"),
+        RunState::Cancelled => format!("the job was cancelled in the CI system{why}"),
         RunState::Gone => "the CI system does not know the pipeline any more".to_owned(),
         RunState::Succeeded | RunState::Pending | RunState::Running => format!("the job ended by itself{why}"),
     }

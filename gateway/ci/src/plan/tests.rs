@@ -180,7 +180,7 @@ impl World {
                     pipe.state = RunState::Succeeded;
                 }
                 if !pipe.state.is_over() && pipe.cancelled_at.is_some_and(|at| at <= now) {
-                    pipe.state = RunState::Canceled;
+                    pipe.state = RunState::Cancelled;
                 }
                 pipe.is_connected &= !pipe.state.is_over();
             }
@@ -483,7 +483,7 @@ fn act() -> impl Strategy<Value = Act> {
         1 => Just(DesiredState::Terminated),
     ];
     let end =
-        prop_oneof![Just(RunState::Failed), Just(RunState::Canceled), Just(RunState::Succeeded), Just(RunState::Gone)];
+        prop_oneof![Just(RunState::Failed), Just(RunState::Cancelled), Just(RunState::Succeeded), Just(RunState::Gone)];
     prop_oneof![
         4 => (1_u64..20).prop_map(Act::Pass),
         2 => (20_u64..900).prop_map(Act::Pass),

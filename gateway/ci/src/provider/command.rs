@@ -335,7 +335,7 @@ fn quiet(folder: &Folder) -> Result<Option<Lock>, ProviderError> {
 fn told(record: &RunRecord) -> (RunState, Option<JobStatus>) {
     let (state, failure) = match record.end {
         None => (RunState::Running, None),
-        Some(SupervisedEnd { is_canceled: true, .. }) => (RunState::Canceled, None),
+        Some(SupervisedEnd { is_canceled: true, .. }) => (RunState::Cancelled, None),
         Some(SupervisedEnd { how: How::Exited(0), .. }) => (RunState::Succeeded, None),
         Some(SupervisedEnd { how: How::Exited(status), .. }) => {
             (RunState::Failed, Some(format!("exit_status_{status}")))

@@ -219,7 +219,7 @@ impl Gitlab {
             RunState::Running => 0,
             RunState::Failed => 1,
             RunState::Pending => 2,
-            RunState::Canceled | RunState::Succeeded | RunState::Gone => 3,
+            RunState::Cancelled | RunState::Succeeded | RunState::Gone => 3,
         }))
     }
 

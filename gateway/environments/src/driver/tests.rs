@@ -102,6 +102,6 @@ async fn look_that_panics_is_repeated_after_a_while_and_one_that_waits_for_its_t
 fn environments_whose_agents_are_called_keep_no_others_from_being_looked_after() {
     assert_eq!((room(0, 0), room(VISITS_MAX, 0)), (VISITS_MAX, 0));
     assert_eq!(room(VISITS_MAX + 12, VISITS_MAX), VISITS_MAX - 12, "however slow many clusters are");
-    // One whose visit has begun and not ended is there once; a seat that is given back a moment later is no room too many.
+    // One whose visit has begun and not ended is there once; a permit that is given back a moment later is no room too many.
     assert_eq!(room(1, 2), VISITS_MAX);
 }

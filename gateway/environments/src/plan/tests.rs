@@ -37,14 +37,14 @@ fn names(objects: &[ObjectRef]) -> Vec<&str> {
     objects.iter().map(|object| object.name.as_str()).collect()
 }
 
-fn standing(tries: &Tries) -> PlanState<'_> {
+fn state(tries: &Tries) -> PlanState<'_> {
     PlanState { is_removal_due: false, is_tracking: true, give_up_at: Some(at(600)), tries, is_agent_new: false }
 }
 
 #[test]
 fn removal_goes_before_what_is_prepared_and_nothing_due_is_rest() {
     let tries = Tries::default();
-    let both = PlanState { is_removal_due: true, ..standing(&tries) };
+    let both = PlanState { is_removal_due: true, ..state(&tries) };
     assert_eq!(next(&both, at(1)), EnvironmentStep::Remove);
     assert_eq!(next(&PlanState { is_tracking: false, ..both.clone() }, at(1)), EnvironmentStep::Forget);
     assert_eq!(
@@ -53,18 +53,18 @@ fn removal_goes_before_what_is_prepared_and_nothing_due_is_rest() {
         "the job does not wait for ever"
     );
     assert_eq!(next(&PlanState { give_up_at: None, ..both }, at(9_999)), EnvironmentStep::Remove, "the removal does");
-    assert_eq!(next(&standing(&tries), at(1)), EnvironmentStep::Apply);
-    assert_eq!(next(&PlanState { give_up_at: None, ..standing(&tries) }, at(1)), EnvironmentStep::Rest);
+    assert_eq!(next(&state(&tries), at(1)), EnvironmentStep::Apply);
+    assert_eq!(next(&PlanState { give_up_at: None, ..state(&tries) }, at(1)), EnvironmentStep::Rest);
 }
 
 #[test]
 fn pause_is_kept_unless_an_agent_came_and_never_beyond_the_end_of_a_job() {
     let failure = Some(("agent_absent".to_owned(), "x".to_owned()));
     let tries = Tries { failures: 3, failure, retry_at: Some(at(610)) };
-    assert_eq!(next(&standing(&tries), at(590)), EnvironmentStep::Wait(at(600)));
-    assert_eq!(next(&PlanState { is_agent_new: true, ..standing(&tries) }, at(590)), EnvironmentStep::Apply);
-    assert_eq!(next(&standing(&tries), at(600)), EnvironmentStep::GiveUp(RefusalCode::AgentAbsent));
-    let removal = PlanState { is_removal_due: true, give_up_at: None, ..standing(&tries) };
+    assert_eq!(next(&state(&tries), at(590)), EnvironmentStep::Wait(at(600)));
+    assert_eq!(next(&PlanState { is_agent_new: true, ..state(&tries) }, at(590)), EnvironmentStep::Apply);
+    assert_eq!(next(&state(&tries), at(600)), EnvironmentStep::GiveUp(RefusalCode::AgentAbsent));
+    let removal = PlanState { is_removal_due: true, give_up_at: None, ..state(&tries) };
     assert_eq!(next(&removal, at(10)), EnvironmentStep::Wait(at(610)));
     assert_eq!(next(&removal, at(610)), EnvironmentStep::Remove);
 }
@@ -72,9 +72,9 @@ fn pause_is_kept_unless_an_agent_came_and_never_beyond_the_end_of_a_job() {
 #[test]
 fn pause_that_is_longer_than_any_is_over_for_a_clock_stepped_back() {
     let tries = Tries { failures: 3, failure: None, retry_at: Some(at(100)) };
-    assert_eq!(next(&standing(&tries), at(70)), EnvironmentStep::Wait(at(100)));
-    assert_eq!(next(&standing(&tries), at(69)), EnvironmentStep::Apply);
-    let removal = PlanState { is_removal_due: true, give_up_at: None, ..standing(&tries) };
+    assert_eq!(next(&state(&tries), at(70)), EnvironmentStep::Wait(at(100)));
+    assert_eq!(next(&state(&tries), at(69)), EnvironmentStep::Apply);
+    let removal = PlanState { is_removal_due: true, give_up_at: None, ..state(&tries) };
     assert_eq!(next(&removal, at(-500)), EnvironmentStep::Wait(at(100)));
     assert_eq!(next(&removal, at(-501)), EnvironmentStep::Remove);
 }

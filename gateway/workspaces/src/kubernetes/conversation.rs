@@ -13,7 +13,7 @@ use tracing::{error, info, warn};
 use tunnel_proto::reason::Reason;
 use tunnel_proto::reconcile::{Begin, FromCluster, NamespaceMode, Terms, ToCluster};
 
-use super::intent::{IntentParts, Unsendable, cycle, farewell, intent, standing};
+use super::intent::{IntentParts, Unsendable, cycle, farewell, intent, state_of};
 use super::plan::{ConversationPlan, ConversationStep, OutOfTurn, Why};
 use super::wire::{ReconcileWire, WireError, WireTurn};
 use super::{KubernetesDriver, is_of_one_row};
@@ -242,11 +242,11 @@ impl<'a> Conversation<'a> {
                 return Ok(());
             }
         };
-        let standing = standing(&managed);
-        if !self.plan.wants(workspace, standing, why) {
+        let state = state_of(&managed);
+        if !self.plan.wants(workspace, state, why) {
             return Ok(());
         }
-        let message = match standing.is_over {
+        let message = match state.is_over {
             true => Ok(farewell(&managed)),
             false => self.intent_of(&managed, why).await?,
         };
@@ -254,10 +254,10 @@ impl<'a> Conversation<'a> {
             Ok(message) => {
                 self.driver.metrics.intent_sent(cycle(&managed, why) == Cycle::Full);
                 self.wire.say(&message);
-                self.plan.told(workspace, standing, why, now());
+                self.plan.told(workspace, state, why, now());
             }
             Err(fault) => {
-                self.plan.left_out(workspace, standing.generation, now());
+                self.plan.left_out(workspace, state.generation, now());
                 self.leave_out(&managed, &fault).await?;
             }
         }

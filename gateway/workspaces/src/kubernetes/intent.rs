@@ -43,8 +43,8 @@ pub(super) struct IntentParts<'a> {
     pub(super) config: &'a ClusterConfig,
 }
 
-/// Returns the standing of a workspace.
-pub(super) fn standing(managed: &Managed) -> WorkspaceState {
+/// Returns the state of a workspace.
+pub(super) fn state_of(managed: &Managed) -> WorkspaceState {
     let life = &managed.lifecycle;
     let is_ending = life.desired == DesiredState::Terminated && !life.is_over();
     WorkspaceState {

@@ -343,23 +343,23 @@ impl ConversationPlan {
     }
 
     /// Decides whether a workspace that was read is sent, for the reason for which it was read.
-    pub(super) fn wants(&self, workspace: WorkspaceId, standing: WorkspaceState, why: Why) -> bool {
+    pub(super) fn wants(&self, workspace: WorkspaceId, state: WorkspaceState, why: Why) -> bool {
         let told = self.told.get(&workspace);
         match why {
-            Why::Round(_) => !standing.is_over,
-            Why::Repeat => standing.is_unsettled,
+            Why::Round(_) => !state.is_over,
+            Why::Repeat => state.is_unsettled,
             // An agent that knows the workspace is told that it is over, and forgets it.
-            Why::Changed if standing.is_over => told.is_some(),
-            Why::Changed => told.is_none_or(|told| told.generation != standing.generation),
+            Why::Changed if state.is_over => told.is_some(),
+            Why::Changed => told.is_none_or(|told| told.generation != state.generation),
         }
     }
 
     /// Takes in that a workspace was sent.
-    pub(super) fn told(&mut self, workspace: WorkspaceId, standing: WorkspaceState, why: Why, now: Instant) {
-        if standing.is_over {
+    pub(super) fn told(&mut self, workspace: WorkspaceId, state: WorkspaceState, why: Why, now: Instant) {
+        if state.is_over {
             self.told.remove(&workspace);
         } else {
-            self.told.insert(workspace, SentMessage { generation: standing.generation, at: now });
+            self.told.insert(workspace, SentMessage { generation: state.generation, at: now });
         }
         match (why, &mut self.round) {
             (Why::Round(number), Some(round)) if round.number == number => round.named = round.named.saturating_add(1),

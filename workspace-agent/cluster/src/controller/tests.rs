@@ -31,8 +31,8 @@ fn add(controller: &mut Controller) {
 /// Begins a pass; the caller says what comes of it.
 fn begin(controller: &mut Controller, left: Option<Remainder>) -> Completion<String, Option<PassEnd>> {
     assert_eq!(controller.runner.queue.start(Instant::now(), 1).as_deref(), Some(NAME));
-    let (slot, movements) = (controller.workspaces[NAME].slot.clone(), controller.shared.movements());
-    Completion { key: NAME.to_owned(), result: Ok(Some(PassEnd { slot, movements, left })) }
+    let (mailbox, movements) = (controller.workspaces[NAME].mailbox.clone(), controller.shared.movements());
+    Completion { key: NAME.to_owned(), result: Ok(Some(PassEnd { mailbox, movements, left })) }
 }
 
 fn is_due(controller: &Controller) -> bool {

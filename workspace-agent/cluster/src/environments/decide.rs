@@ -23,7 +23,7 @@ pub(super) enum ObjectOwnership {
 }
 
 /// Judges the live object under the name of a wanted one.
-pub(super) fn standing(live: Option<LiveObject>, inventory: &str) -> ObjectOwnership {
+pub(super) fn ownership(live: Option<LiveObject>, inventory: &str) -> ObjectOwnership {
     match live {
         None => ObjectOwnership::New,
         Some(live) if live.annotations.get(OWNER_ANNOTATION).map(String::as_str) != Some(inventory) => {

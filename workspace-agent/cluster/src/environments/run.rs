@@ -136,7 +136,7 @@ impl<'a> CallRun<'a> {
 
     /// Notes the live object under an object's name.
     fn note(&mut self, key: &ObjectKey, live: Option<LiveObject>) {
-        match decide::standing(live, &self.scope.inventory) {
+        match decide::ownership(live, &self.scope.inventory) {
             ObjectOwnership::Ours(live) | ObjectOwnership::Leaving(live) => self.book.ours(key, &live.uid),
             ObjectOwnership::New => self.book.not(key),
             ObjectOwnership::Foreign => self.release(key, NOT_OURS, true),

@@ -124,7 +124,7 @@ fn request_that_lands_late_is_found_and_not_made_again() {
     world.drive(Fault::None);
     assert_eq!(world.life.actual, ActualState::Stopping);
     world.settle();
-    assert_eq!(world.pipes.values().map(|pipe| pipe.state).collect::<Vec<_>>(), [RunState::Canceled]);
+    assert_eq!(world.pipes.values().map(|pipe| pipe.state).collect::<Vec<_>>(), [RunState::Cancelled]);
 }
 
 #[test]
@@ -194,6 +194,6 @@ fn job_of_before_is_cancelled_before_the_next_one_when_the_ci_system_is_configur
     assert_eq!(world.life.actual, ActualState::Error);
     world.settle();
     let states: Vec<_> = world.pipes.values().map(|pipe| pipe.state).collect();
-    assert_eq!(states, [RunState::Canceled, RunState::Running]);
+    assert_eq!(states, [RunState::Cancelled, RunState::Running]);
     assert_eq!(world.ci.run.as_ref().unwrap().number, 2);
 }

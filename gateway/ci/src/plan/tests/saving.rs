@@ -65,7 +65,7 @@ fn save_that_takes_longer_than_it_may_is_cut_and_that_is_said_and_no_failure() {
     world.stop();
     let took = world.drive_while(|world| world.life.actual != ActualState::Stopped);
     assert!((1920..1960).contains(&took), "{took} s: two minutes, and half an hour");
-    assert_eq!((world.last(), world.ci.failures, world.ci.retry_at), (RunState::Canceled, 0, None));
+    assert_eq!((world.last(), world.ci.failures, world.ci.retry_at), (RunState::Cancelled, 0, None));
     let reason = world.life.reason.clone().unwrap();
     assert!(reason.contains("before its files were saved") && reason.contains("may be lost"), "{reason}");
     // It is said until it starts again, which does not wait.
@@ -113,7 +113,7 @@ fn job_whose_agent_cannot_be_told_is_cut_after_the_grace_unless_its_log_says_tha
         let expected = if is_ending { 1380..1500 } else { 120..140 };
         assert!(expected.contains(&took), "{is_ending} {took} s");
         let (state, is_told) = (world.last(), world.life.reason.is_some());
-        let cut = (RunState::Canceled, true);
+        let cut = (RunState::Cancelled, true);
         assert_eq!((state, is_told), if is_ending { (RunState::Succeeded, false) } else { cut });
     }
 }
@@ -145,7 +145,7 @@ fn terminated_workspace_is_cut_while_it_saves() {
     world.stop();
     world.request_of_owner(DesiredState::Terminated);
     let took = world.drive_while(|world| !world.life.is_over());
-    assert!(took < 10 && world.last() == RunState::Canceled, "{took} s");
+    assert!(took < 10 && world.last() == RunState::Cancelled, "{took} s");
     assert_eq!(world.life.reason, None);
 }
 

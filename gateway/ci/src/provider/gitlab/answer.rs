@@ -109,7 +109,7 @@ fn state_of(status: &str) -> RunState {
         | "manual" => RunState::Pending,
         "success" => RunState::Succeeded,
         "failed" => RunState::Failed,
-        "canceled" | "skipped" => RunState::Canceled,
+        "canceled" | "skipped" => RunState::Cancelled,
         // `running` and `canceling`, and words of newer versions of GitLab: counts as alive until it is known to be
         // over.
         _ => RunState::Running,
@@ -126,7 +126,7 @@ pub(super) fn joined(parent: RunState, child: Option<(RunState, Option<RunState>
             RunState::Running | RunState::Pending => RunState::Pending,
             // It ended well and started nothing: the template is not in the project.
             RunState::Succeeded | RunState::Failed => RunState::Failed,
-            RunState::Canceled => RunState::Canceled,
+            RunState::Cancelled => RunState::Cancelled,
             RunState::Gone => RunState::Gone,
         },
         Some((RunState::Running | RunState::Pending, Some(RunState::Pending))) => RunState::Pending,
@@ -188,8 +188,8 @@ mod tests {
             ("canceling", RunState::Running),
             ("success", RunState::Succeeded),
             ("failed", RunState::Failed),
-            ("canceled", RunState::Canceled),
-            ("skipped", RunState::Canceled),
+            ("canceled", RunState::Cancelled),
+            ("skipped", RunState::Cancelled),
             ("manual", RunState::Pending),
             ("scheduled", RunState::Pending),
             ("hibernating", RunState::Running),
@@ -201,22 +201,22 @@ mod tests {
 
     #[test]
     fn run_is_over_when_its_child_is() {
-        use RunState::{Canceled, Failed, Gone, Pending, Running, Succeeded};
+        use RunState::{Cancelled, Failed, Gone, Pending, Running, Succeeded};
         for (parent, child, expected) in [
             (Pending, None, Pending),
             (Running, None, Pending),
             (Succeeded, None, Failed),
             (Failed, None, Failed),
-            (Canceled, None, Canceled),
+            (Cancelled, None, Cancelled),
             (Gone, None, Gone),
             (Running, Some((Pending, None)), Running),
             (Running, Some((Pending, Some(Pending))), Pending),
             (Running, Some((Running, Some(Pending))), Pending),
             (Running, Some((Running, Some(Running))), Running),
-            (Canceled, Some((Running, Some(Running))), Running),
-            (Canceled, Some((Running, Some(Pending))), Pending),
-            (Canceled, Some((Canceled, Some(Running))), Running),
-            (Canceled, Some((Canceled, Some(Canceled))), Canceled),
+            (Cancelled, Some((Running, Some(Running))), Running),
+            (Cancelled, Some((Running, Some(Pending))), Pending),
+            (Cancelled, Some((Cancelled, Some(Running))), Running),
+            (Cancelled, Some((Cancelled, Some(Cancelled))), Cancelled),
             (Running, Some((Succeeded, Some(Succeeded))), Succeeded),
             (Running, Some((Failed, Some(Failed))), Failed),
             (Running, Some((Gone, None)), Gone),

@@ -7,7 +7,7 @@ use super::super::super::request::Met;
 use super::super::*;
 use super::acts::{Crowd, begun, done, of_environment, running};
 use super::stage::{Stage, entry, request};
-use crate::seats::SEATS_MAX;
+use crate::cluster_permits::CLUSTER_CALLS_MAX;
 use workspace_spec::cluster_config::AccessAs;
 use workspace_spec::environment::template::Deletion;
 
@@ -171,7 +171,7 @@ async fn agent_has_no_more_calls_at_a_time_than_it_takes_and_jobs_do_not_wait_fo
     for id in &crowd.made {
         ends.push(stage.environments.remove(*id, by.clone()).await.unwrap());
     }
-    crowd.until(&stage, SEATS_MAX).await;
+    crowd.until(&stage, CLUSTER_CALLS_MAX).await;
     let mut job = stage.environments.complete(of_environment(30, "production")).await.unwrap();
     while job.next().await != Some(EnvironmentEvent::Waiting { why: "queued" }) {}
     let next = crowd.next_call(&stage).await;
@@ -181,7 +181,7 @@ async fn agent_has_no_more_calls_at_a_time_than_it_takes_and_jobs_do_not_wait_fo
     for end in ends {
         assert!(end.outcome().await.environment.unwrap().objects.is_empty());
     }
-    assert_eq!(stage.cluster.world.lock().most_at_once, SEATS_MAX);
+    assert_eq!(stage.cluster.world.lock().most_at_once, CLUSTER_CALLS_MAX);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,8 +5,8 @@ use tunnel_proto::environments::{Call, TRACKED_MAX};
 use super::super::*;
 use super::acts::{Crowd, begun, code, done, of_environment, operator, running};
 use super::stage::{Stage, request};
+use crate::cluster_permits::CLUSTER_CALLS_MAX;
 use crate::record::objects_to;
-use crate::seats::SEATS_MAX;
 use workspace_spec::environment::facts::ObjectRef;
 use workspace_spec::environment::slug::environment_slug;
 
@@ -53,8 +53,8 @@ async fn removal_that_a_job_waits_for_goes_before_those_that_nobody_waits_for() 
     for (number, id) in crowd.made.iter().enumerate() {
         let mut following = stage.environments.follow(*id);
         stage.environments.remove(*id, operator()).await.unwrap();
-        if number < SEATS_MAX {
-            // Each has its seat before the next comes, so all others wait.
+        if number < CLUSTER_CALLS_MAX {
+            // Each has its permit before the next comes, so all others wait.
             crowd.until(&stage, number + 1).await;
         } else {
             // In this order they wait, so the last one is behind all others.

@@ -213,7 +213,7 @@ struct Row {
 }
 
 impl Row {
-    fn standing(self) -> WorkspaceState {
+    fn state(self) -> WorkspaceState {
         let is_unsettled = !self.is_over && (self.is_ending || self.generation > self.applied);
         WorkspaceState { generation: self.generation, is_over: self.is_over, is_unsettled }
     }
@@ -388,7 +388,7 @@ impl World {
                 self.named.clear();
             }
             ConversationStep::Look => {
-                let rows = self.rows.iter().filter(|(_, row)| row.standing().is_unsettled);
+                let rows = self.rows.iter().filter(|(_, row)| row.state().is_unsettled);
                 let unsettled: Vec<WorkspaceId> = rows.map(|(number, _)| id(*number)).collect();
                 self.plan.unsettled(&unsettled, self.now);
             }
@@ -402,10 +402,10 @@ impl World {
         assert!(self.are_terms_said && self.has_begun);
         let number = Self::number(workspace);
         let row = self.rows[&number];
-        if !self.plan.wants(workspace, row.standing(), why) {
+        if !self.plan.wants(workspace, row.state(), why) {
             return;
         }
-        self.plan.told(workspace, row.standing(), why, self.now);
+        self.plan.told(workspace, row.state(), why, self.now);
         if matches!(why, Why::Round(_)) {
             assert!(self.named.insert(number), "named twice in a round");
         }
@@ -444,7 +444,7 @@ proptest! {
         }
         world.settle();
         for (number, row) in &world.rows {
-            prop_assert!(!row.standing().is_unsettled, "{number}: {row:?}");
+            prop_assert!(!row.state().is_unsettled, "{number}: {row:?}");
             prop_assert_eq!(row.is_over, row.is_ending, "{}", number);
             let known = world.agent.get(number).copied();
             prop_assert_eq!(known, (!row.is_over).then_some(row.generation), "{}", number);

@@ -18,13 +18,13 @@ fn live(owner: Option<&str>, deleting: bool) -> LiveObject {
 #[test]
 fn only_an_object_with_this_inventorys_mark_is_the_environments() {
     let ours = live(Some("environment-a"), false);
-    assert_eq!(standing(None, "environment-a"), ObjectOwnership::New);
-    assert_eq!(standing(Some(ours.clone()), "environment-a"), ObjectOwnership::Ours(ours));
+    assert_eq!(ownership(None, "environment-a"), ObjectOwnership::New);
+    assert_eq!(ownership(Some(ours.clone()), "environment-a"), ObjectOwnership::Ours(ours));
     let leaving = live(Some("environment-a"), true);
-    assert_eq!(standing(Some(leaving.clone()), "environment-a"), ObjectOwnership::Leaving(leaving));
+    assert_eq!(ownership(Some(leaving.clone()), "environment-a"), ObjectOwnership::Leaving(leaving));
     for owner in [None, Some("environment-b"), Some("environment-a2"), Some(""), Some("w-workspace-inventory")] {
         for deleting in [false, true] {
-            assert_eq!(standing(Some(live(owner, deleting)), "environment-a"), ObjectOwnership::Foreign, "{owner:?}");
+            assert_eq!(ownership(Some(live(owner, deleting)), "environment-a"), ObjectOwnership::Foreign, "{owner:?}");
         }
     }
 }

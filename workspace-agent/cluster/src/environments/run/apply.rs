@@ -40,8 +40,9 @@ impl CallRun<'_> {
 
     async fn make(&mut self, objects: &[SentObject]) -> CallOutcome<()> {
         let wanted = self.find(objects).await?;
-        let standings = self.look(&wanted).await?;
-        let foreign: Vec<_> = standings.iter().filter(|(_, standing)| **standing == ObjectOwnership::Foreign).collect();
+        let ownerships = self.look(&wanted).await?;
+        let foreign: Vec<_> =
+            ownerships.iter().filter(|(_, ownership)| **ownership == ObjectOwnership::Foreign).collect();
         if !foreign.is_empty() {
             for (key, _) in foreign {
                 let error = self.not_owned(key, wanted.get(key));
@@ -49,7 +50,7 @@ impl CallRun<'_> {
             }
             return Ok(());
         }
-        for key in standings.keys() {
+        for key in ownerships.keys() {
             if let Some((object, _)) = wanted.get(key) {
                 self.book.add(key, &object.version);
             }
@@ -62,7 +63,7 @@ impl CallRun<'_> {
         ledger::write(&self.own, &self.inventory, |tracked| tracked.union(&keys).cloned().collect())
             .await
             .map_err(stopped)?;
-        let applied = self.apply_all(objects, &wanted, &standings).await?;
+        let applied = self.apply_all(objects, &wanted, &ownerships).await?;
         if self.done.errors.is_empty() {
             let named: BTreeSet<_> = objects.iter().map(|object| object.key.clone()).collect();
             let stale = self.book.keys().difference(&named).cloned().collect();
@@ -106,16 +107,16 @@ impl CallRun<'_> {
         let mut looks = 0;
         loop {
             looks += 1;
-            let (mut standings, mut leaving) = (BTreeMap::new(), Vec::new());
+            let (mut ownerships, mut leaving) = (BTreeMap::new(), Vec::new());
             let asked: Vec<_> = wanted.iter().filter(|(key, _)| !refused.contains(*key)).collect();
             for (key, (object, resource)) in asked {
                 match self.live(object, resource).await {
                     Ok(live) => {
-                        let standing = decide::standing(live, &self.scope.inventory);
-                        if let ObjectOwnership::Leaving(live) = &standing {
+                        let ownership = decide::ownership(live, &self.scope.inventory);
+                        if let ObjectOwnership::Leaving(live) = &ownership {
                             leaving.push((key.clone(), live.clone()));
                         }
-                        standings.insert(key.clone(), standing);
+                        ownerships.insert(key.clone(), ownership);
                     }
                     Err(error) => {
                         refused.insert(key.clone());
@@ -124,9 +125,9 @@ impl CallRun<'_> {
                     }
                 }
             }
-            let is_refused = standings.values().any(|standing| *standing == ObjectOwnership::Foreign);
+            let is_refused = ownerships.values().any(|ownership| *ownership == ObjectOwnership::Foreign);
             if is_refused || leaving.is_empty() || looks > LOOKS_MAX || Instant::now() >= deadline {
-                return Ok(standings);
+                return Ok(ownerships);
             }
             for (key, live) in &leaving {
                 self.book.add(key, "");
@@ -157,15 +158,15 @@ impl CallRun<'_> {
         &mut self,
         objects: &[SentObject],
         wanted: &DesiredObjects<'_>,
-        standings: &BTreeMap<ObjectKey, ObjectOwnership>,
+        ownerships: &BTreeMap<ObjectKey, ObjectOwnership>,
     ) -> CallOutcome<BTreeSet<String>> {
         let mut applied = BTreeSet::new();
         let namespaces = objects.iter().map(|object| &object.key).filter(|key| decide::is_namespace(key));
-        let unseen = namespaces.filter(|key| !standings.contains_key(*key));
+        let unseen = namespaces.filter(|key| !ownerships.contains_key(*key));
         let mut withheld: BTreeSet<_> = unseen.map(|key| key.name.as_str()).collect();
         for object in objects {
             let key = &object.key;
-            let (Some((_, resource)), Some(standing)) = (wanted.get(key), standings.get(key)) else { continue };
+            let (Some((_, resource)), Some(ownership)) = (wanted.get(key), ownerships.get(key)) else { continue };
             let path = &resource.path(&key.namespace, &key.name);
             let result = if withheld.contains(key.namespace.as_str()) {
                 let why = "which is not there, or not known to be the environment's";
@@ -173,7 +174,7 @@ impl CallRun<'_> {
                 // environment's.
                 Err(self.conflict(key, format!("{key} is not applied in its namespace, {why}")))
             } else {
-                self.apply_one(object, path, standing.clone()).await
+                self.apply_one(object, path, ownership.clone()).await
             };
             match result {
                 Ok(live) => drop(applied.insert(live.uid)),
@@ -193,11 +194,11 @@ impl CallRun<'_> {
         &mut self,
         object: &SentObject,
         path: &str,
-        mut standing: ObjectOwnership,
+        mut ownership: ObjectOwnership,
     ) -> Result<LiveObject, ObjectError> {
         let key = &object.key;
         for _ in 0..JUDGEMENTS_MAX {
-            let before = match standing {
+            let before = match ownership {
                 ObjectOwnership::New => None,
                 ObjectOwnership::Ours(live) => {
                     self.book.ours(key, &live.uid);
@@ -224,7 +225,7 @@ impl CallRun<'_> {
                 }
                 Err(ApiError::Conflict(_)) => {
                     let live = self.acting.metadata(path).await.map_err(|error| self.error(key, &error))?;
-                    standing = decide::standing(live, &self.scope.inventory);
+                    ownership = decide::ownership(live, &self.scope.inventory);
                 }
                 Err(error) => return Err(self.error(key, &error)),
             }

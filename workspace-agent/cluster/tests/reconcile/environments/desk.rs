@@ -208,10 +208,10 @@ impl Calling {
     pub(super) async fn begin(environments: &Environments, call: &Call) -> Self {
         let (mut near, far) = duplex(64 * 1024);
         near.write_all(&call.encode()).await.expect("the agent listens");
-        let slot = environments.slot().expect("there is room");
+        let permit = environments.permit().expect("there is room");
         let environments = environments.clone();
         let mut agent = JoinSet::new();
-        agent.spawn(async move { environments.answer(slot, far, CancellationToken::new()).await });
+        agent.spawn(async move { environments.answer(permit, far, CancellationToken::new()).await });
         Self { channel: near, decoder: Decoder::default(), agent, progress: Vec::new() }
     }
 

@@ -7,7 +7,7 @@ use gateway_store::{ClusterId, EnvironmentId};
 
 /// Calls to one cluster's agent at a time. An agent takes eight, counts one for a moment longer than its answer is on
 /// the way, and another replica of the gateway may have some under way too.
-pub(super) const SEATS_MAX: usize = 6;
+pub(super) const CLUSTER_CALLS_MAX: usize = 6;
 
 /// Most preparations that overtake a waiting removal: a cluster in which jobs start all the time removes objects too.
 const PREPARATIONS_MAX: usize = 8;
@@ -36,14 +36,14 @@ impl CallQueue {
     fn called(&self) -> impl Iterator<Item = &QueuePosition> {
         let overdue = self.first_removal().filter(|_| self.preferred >= PREPARATIONS_MAX);
         let others = self.waiting.iter().filter(move |place| Some(*place) != overdue);
-        overdue.into_iter().chain(others).take(SEATS_MAX.saturating_sub(self.taken))
+        overdue.into_iter().chain(others).take(CLUSTER_CALLS_MAX.saturating_sub(self.taken))
     }
 
     fn first_removal(&self) -> Option<&QueuePosition> {
         self.waiting.range((CallTurn::Removal, 0, EnvironmentId::new(0))..).next()
     }
 
-    fn seat(&mut self, place: &QueuePosition) {
+    fn permit(&mut self, place: &QueuePosition) {
         self.waiting.remove(place);
         self.taken = self.taken.saturating_add(1);
         let is_before_a_removal = place.0 == CallTurn::Preparation && self.first_removal().is_some();
@@ -51,18 +51,18 @@ impl CallQueue {
     }
 }
 
-/// Seats of all clusters, and the environments that wait for one.
+/// Permits for calls to all clusters, and the environments that wait for one.
 ///
-/// Invariants: `places` has those of all queues, and a queue that is kept has a seat taken or an environment waiting.
+/// Invariants: `places` has those of all queues, and a queue that is kept has a permit taken or an environment waiting.
 #[derive(Debug, Default)]
-pub(super) struct Seats {
+pub(super) struct ClusterPermits {
     queues: HashMap<ClusterId, CallQueue>,
     places: HashMap<EnvironmentId, (ClusterId, QueuePosition)>,
     next: u64,
 }
 
-impl Seats {
-    /// Takes a seat.
+impl ClusterPermits {
+    /// Takes a permit.
     ///
     /// # Errors
     /// Others are before, and the environment's place in the queue is kept. Returns the environments whose turn has
@@ -86,17 +86,17 @@ impl Seats {
             self.places.insert(id, (cluster, place));
             return Err(left.map(|left| self.called(left)).unwrap_or_default());
         }
-        queue.seat(&place);
+        queue.permit(&place);
         self.places.remove(&id);
         Ok(())
     }
 
-    /// Returns the number of seats taken, of all clusters' agents.
+    /// Returns the number of permits taken, of all clusters' agents.
     pub(super) fn taken(&self) -> usize {
         self.queues.values().map(|queue| queue.taken).sum()
     }
 
-    /// Gives a seat back. Returns the environments whose turn has come.
+    /// Gives a permit back. Returns the environments whose turn has come.
     pub(super) fn give_back(&mut self, cluster: ClusterId) -> Vec<EnvironmentId> {
         if let Some(queue) = self.queues.get_mut(&cluster) {
             queue.taken = queue.taken.saturating_sub(1);
@@ -143,73 +143,73 @@ mod tests {
 
     #[test]
     fn cluster_whose_seats_are_taken_keeps_no_other_waiting_and_preparations_go_first() {
-        let mut seats = Seats::default();
+        let mut permits = ClusterPermits::default();
         for number in 0..6 {
-            assert!(seats.take(cluster(1), environment(number), CallTurn::Removal).is_ok());
+            assert!(permits.take(cluster(1), environment(number), CallTurn::Removal).is_ok());
         }
         for (number, turn) in [(10, CallTurn::Removal), (11, CallTurn::Removal), (12, CallTurn::Preparation)] {
-            assert_eq!(seats.take(cluster(1), environment(number), turn), Err(Vec::new()));
+            assert_eq!(permits.take(cluster(1), environment(number), turn), Err(Vec::new()));
         }
         assert!(
-            seats.take(cluster(2), environment(20), CallTurn::Removal).is_ok(),
+            permits.take(cluster(2), environment(20), CallTurn::Removal).is_ok(),
             "another cluster's agent has nothing to do"
         );
-        assert_eq!(seats.give_back(cluster(1)), [environment(12)]);
-        assert!(seats.take(cluster(1), environment(10), CallTurn::Removal).is_err(), "it is not its turn");
-        assert!(seats.take(cluster(1), environment(12), CallTurn::Preparation).is_ok());
-        assert_eq!(seats.give_back(cluster(1)), [environment(10)]);
-        assert_eq!(seats.leave(environment(10)), [environment(11)], "its turn is not lost");
-        assert!(seats.take(cluster(1), environment(11), CallTurn::Removal).is_ok());
-        assert_eq!(seats.leave(environment(11)), [], "it has a seat, and no place");
+        assert_eq!(permits.give_back(cluster(1)), [environment(12)]);
+        assert!(permits.take(cluster(1), environment(10), CallTurn::Removal).is_err(), "it is not its turn");
+        assert!(permits.take(cluster(1), environment(12), CallTurn::Preparation).is_ok());
+        assert_eq!(permits.give_back(cluster(1)), [environment(10)]);
+        assert_eq!(permits.leave(environment(10)), [environment(11)], "its turn is not lost");
+        assert!(permits.take(cluster(1), environment(11), CallTurn::Removal).is_ok());
+        assert_eq!(permits.leave(environment(11)), [], "it has a permit, and no place");
     }
 
     #[test]
     fn one_that_was_called_and_wants_something_else_by_now_leaves_its_turn_to_the_next() {
-        let mut seats = Seats::default();
+        let mut permits = ClusterPermits::default();
         for number in 0..6 {
-            assert!(seats.take(cluster(1), environment(number), CallTurn::Preparation).is_ok());
+            assert!(permits.take(cluster(1), environment(number), CallTurn::Preparation).is_ok());
         }
         for number in [10, 11] {
-            assert_eq!(seats.take(cluster(1), environment(number), CallTurn::Preparation), Err(Vec::new()));
+            assert_eq!(permits.take(cluster(1), environment(number), CallTurn::Preparation), Err(Vec::new()));
         }
-        assert_eq!(seats.give_back(cluster(1)), [environment(10)]);
+        assert_eq!(permits.give_back(cluster(1)), [environment(10)]);
         // Stopped before it looked.
-        let called = seats.take(cluster(1), environment(10), CallTurn::Removal);
-        assert_eq!(called, Err(vec![environment(11)]), "a seat is free, and who waits for it sleeps");
-        assert!(seats.take(cluster(1), environment(11), CallTurn::Preparation).is_ok());
-        assert_eq!(seats.take(cluster(1), environment(10), CallTurn::Removal), Err(Vec::new()));
-        assert_eq!(seats.taken(), SEATS_MAX);
+        let called = permits.take(cluster(1), environment(10), CallTurn::Removal);
+        assert_eq!(called, Err(vec![environment(11)]), "a permit is free, and who waits for it sleeps");
+        assert!(permits.take(cluster(1), environment(11), CallTurn::Preparation).is_ok());
+        assert_eq!(permits.take(cluster(1), environment(10), CallTurn::Removal), Err(Vec::new()));
+        assert_eq!(permits.taken(), CLUSTER_CALLS_MAX);
     }
 
     #[test]
     fn removal_for_which_somebody_waits_goes_before_those_for_which_nobody_does() {
-        let mut seats = Seats::default();
+        let mut permits = ClusterPermits::default();
         for number in 0..6 {
-            assert!(seats.take(cluster(1), environment(number), CallTurn::Removal).is_ok());
+            assert!(permits.take(cluster(1), environment(number), CallTurn::Removal).is_ok());
         }
         for number in [10, 11] {
-            assert!(seats.take(cluster(1), environment(number), CallTurn::Removal).is_err());
+            assert!(permits.take(cluster(1), environment(number), CallTurn::Removal).is_err());
         }
         // A job came for the second.
-        assert!(seats.take(cluster(1), environment(11), CallTurn::Preparation).is_err());
-        assert_eq!(seats.give_back(cluster(1)), [environment(11)]);
+        assert!(permits.take(cluster(1), environment(11), CallTurn::Preparation).is_err());
+        assert_eq!(permits.give_back(cluster(1)), [environment(11)]);
     }
 
     #[test]
     fn removal_gets_its_turn_however_many_preparations_there_are() {
-        let mut seats = Seats::default();
+        let mut permits = ClusterPermits::default();
         for number in 0..6 {
-            assert!(seats.take(cluster(1), environment(number), CallTurn::Preparation).is_ok());
+            assert!(permits.take(cluster(1), environment(number), CallTurn::Preparation).is_ok());
         }
         for number in [100, 101] {
-            assert!(seats.take(cluster(1), environment(number), CallTurn::Removal).is_err());
+            assert!(permits.take(cluster(1), environment(number), CallTurn::Removal).is_err());
         }
         let mut gone = Vec::new();
         for number in 6..60 {
-            assert!(seats.take(cluster(1), environment(number), CallTurn::Preparation).is_err());
-            let called = seats.give_back(cluster(1));
+            assert!(permits.take(cluster(1), environment(number), CallTurn::Preparation).is_err());
+            let called = permits.give_back(cluster(1));
             let turn = if called[0].get() >= 100 { CallTurn::Removal } else { CallTurn::Preparation };
-            assert!(seats.take(cluster(1), called[0], turn).is_ok(), "called, and no seat for it");
+            assert!(permits.take(cluster(1), called[0], turn).is_ok(), "called, and no permit for it");
             if turn == CallTurn::Removal {
                 gone.push((number, called[0].get()));
             }
@@ -222,14 +222,14 @@ mod tests {
         fn seats_are_never_more_than_there_are_and_whoever_waits_gets_one(
             acts in prop::collection::vec((0..3_u8, 0..12_u64, any::<bool>()), 0..80)
         ) {
-            let (mut seats, mut seated, mut waiting) = (Seats::default(), Vec::new(), BTreeSet::new());
+            let (mut permits, mut holding, mut waiting) = (ClusterPermits::default(), Vec::new(), BTreeSet::new());
             for (act, number, is_removal) in acts {
                 let turn = if is_removal { CallTurn::Removal } else { CallTurn::Preparation };
                 match act {
-                    0 if !seated.contains(&number) => {
-                        match seats.take(cluster(1), environment(number), turn) {
+                    0 if !holding.contains(&number) => {
+                        match permits.take(cluster(1), environment(number), turn) {
                             Ok(()) => {
-                                seated.push(number);
+                                holding.push(number);
                                 waiting.remove(&number);
                             }
                             Err(called) => {
@@ -239,31 +239,31 @@ mod tests {
                             }
                         }
                     }
-                    1 if !seated.is_empty() => {
-                        seated.remove(0);
-                        let called = seats.give_back(cluster(1));
+                    1 if !holding.is_empty() => {
+                        holding.remove(0);
+                        let called = permits.give_back(cluster(1));
                         prop_assert_eq!(called.is_empty(), waiting.is_empty(), "somebody waits, and nobody is called");
                     }
                     _ => {
-                        seats.leave(environment(number));
+                        permits.leave(environment(number));
                         waiting.remove(&number);
                     }
                 }
-                prop_assert!(seated.len() <= SEATS_MAX);
+                prop_assert!(holding.len() <= CLUSTER_CALLS_MAX);
             }
             loop {
-                let called: Vec<_> = seats.queues.get(&cluster(1)).into_iter().flat_map(CallQueue::called).copied().collect();
+                let called: Vec<_> = permits.queues.get(&cluster(1)).into_iter().flat_map(CallQueue::called).copied().collect();
                 for (turn, _, id) in called {
-                    prop_assert!(seats.take(cluster(1), id, turn).is_ok(), "called, and no seat for it");
+                    prop_assert!(permits.take(cluster(1), id, turn).is_ok(), "called, and no permit for it");
                     waiting.remove(&id.get());
-                    seated.push(id.get());
+                    holding.push(id.get());
                 }
-                if seated.pop().is_none() {
+                if holding.pop().is_none() {
                     break;
                 }
-                seats.give_back(cluster(1));
+                permits.give_back(cluster(1));
             }
-            prop_assert!(waiting.is_empty() && seats.queues.is_empty() && seats.places.is_empty());
+            prop_assert!(waiting.is_empty() && permits.queues.is_empty() && permits.places.is_empty());
         }
     }
 }
