@@ -9,7 +9,7 @@
 //! * [`pipeline`]: the definition of a workspace's CI job, made of a devfile. [`shell`]: words that a shell reads.
 //! * [`environment`]: environments of CI jobs: facts, names, templates, manifests and labels.
 //!
-//! `tests/frozen`, `tests/pipelines` and `tests/environments` have what each version made, for ever.
+//! `gateway/spec/tests/frozen/`, `pipelines/` and `environments/` beside it have what each version made, for ever.
 //!
 //! Pure: nothing in this crate's dependencies has a socket, a clock or a runtime.
 

@@ -71,9 +71,17 @@ fn fields_of_the_wrong_type_or_none_are_refused() {
 
 #[test]
 fn privileges_are_refused() {
-    check(&format!("{POD}/containers/0/securityContext/privileged"), json!(true), "has privileges");
-    check(&format!("{POD}/containers/0/securityContext/runAsUser"), json!(0), "has privileges");
-    check(&format!("{POD}/initContainers/0/securityContext/runAsNonRoot"), json!(false), "has privileges");
+    check(
+        &format!("{POD}/containers/0/securityContext/privileged"),
+        json!(true),
+        "must not be privileged nor run as root",
+    );
+    check(&format!("{POD}/containers/0/securityContext/runAsUser"), json!(0), "must not be privileged nor run as root");
+    check(
+        &format!("{POD}/initContainers/0/securityContext/runAsNonRoot"),
+        json!(false),
+        "must not be privileged nor run as root",
+    );
     check(&format!("{POD}/securityContext/runAsUser"), json!(0), "must not run as root");
     check(&format!("{POD}/hostUsers"), json!(true), "hostUsers can only be false");
     check(&format!("{POD}/automountServiceAccountToken"), json!(true), "token of the cluster");

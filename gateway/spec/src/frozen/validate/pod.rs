@@ -64,10 +64,13 @@ fn container(container: &Container, place: &str, volumes: &BTreeSet<&str>, findi
     require(is_image(&container.image), format!("{:?} is no image", container.image));
     require(
         matches!(container.image_pull_policy.as_str(), "Always" | "IfNotPresent" | "Never"),
-        "pulls when?".to_owned(),
+        "imagePullPolicy must be Always, IfNotPresent or Never".to_owned(),
     );
     let security = &container.security_context;
-    require(!security.privileged && security.run_as_non_root && security.run_as_user > 0, "has privileges".to_owned());
+    require(
+        !security.privileged && security.run_as_non_root && security.run_as_user > 0,
+        "must not be privileged nor run as root".to_owned(),
+    );
     let mut seen = BTreeSet::new();
     for variable in &container.env {
         let is_new = is_variable(&variable.name) && seen.insert(variable.name.as_str());
