@@ -1,75 +1,100 @@
-//! Keys of certificates that the gateway gets for itself (RFC 8555).
+//! Keys of `tls.acme`: certificates that the gateway gets for itself (RFC 8555).
 
-use super::agents::YES_OR_NO;
+use std::path::PathBuf;
+
+use super::TlsFiles;
+use super::keys::{keys, section};
 use super::reader::Reader;
-use super::value::ValueKind;
-use super::{Acme, TlsFiles};
-use gateway_types::PublicUrl;
-use gateway_types::Zone;
+use super::sections::SITE;
+use super::value::{FILE_PATH, ValueKind, YES_OR_NO};
+use gateway_types::{PublicUrl, Zone};
 
-const SWITCH: &str = "tls.acme.directory";
-
-const DIRECTORY: ValueKind<String> = ValueKind {
-    accepted: "the https URL of an ACME directory such as `https://acme-v02.api.letsencrypt.org/directory`",
-    parse: |text| match url::Url::parse(text) {
+const DIRECTORY: ValueKind<String> = ValueKind::new(
+    "the https URL of an ACME directory such as `https://acme-v02.api.letsencrypt.org/directory`",
+    |text| match url::Url::parse(text) {
         Ok(url) if url.scheme() == "https" && url.has_host() => Ok(url.into()),
         Ok(_) => Err("not an https URL".to_owned()),
         Err(error) => Err(error.to_string()),
     },
-    show: ToString::to_string,
-    secret: false,
-};
+    ToString::to_string,
+);
 
-const EMAIL: ValueKind<String> = ValueKind {
-    accepted: "an e-mail address",
-    parse: |text| match text.split_once('@') {
+const EMAIL: ValueKind<String> = ValueKind::new(
+    "an e-mail address",
+    |text| match text.split_once('@') {
         Some((name, host)) if !name.is_empty() && !host.is_empty() && !text.contains(char::is_whitespace) => {
             Ok(text.to_owned())
         }
         Some(_) | None => Err("not an e-mail address".to_owned()),
     },
-    show: ToString::to_string,
-    secret: false,
-};
+    ToString::to_string,
+);
 
-const NAMES: ValueKind<Vec<String>> = ValueKind {
-    accepted: "DNS names with commas between them, perhaps beginning with `*.`",
-    parse: |text| text.split(',').map(|name| parse_name(name.trim())).collect(),
-    show: |names| names.join(", "),
-    secret: false,
-};
+const NAMES: ValueKind<Vec<String>> = ValueKind::new(
+    "DNS names with commas between them, perhaps beginning with `*.`",
+    |text| text.split(',').map(|name| parse_name(name.trim())).collect(),
+    |names| names.join(", "),
+);
+
+section! {
+    /// Certificates that the gateway obtains for itself (RFC 8555), with the challenge `dns-01`.
+    pub struct Acme, ACME: AcmeKeys below "tls.acme." {
+        /// Directory of the authority from which the gateway gets its own certificates (RFC 8555), with the challenge
+        /// `dns-01`.
+        directory: String = DIRECTORY, open;
+        /// Contact address for the authority.
+        email: String = EMAIL, optional;
+        /// Names of the certificate; the host of `public_url` and `*.ZONE` unless set.
+        names: Vec<String> = NAMES, open;
+        /// Program that is called with `present` or `cleanup`, a name and a value, and sets or removes that TXT record.
+        dns_hook: PathBuf = FILE_PATH, open;
+        /// Folder of the account and the certificate.
+        folder: PathBuf = FILE_PATH, or PathBuf::from("acme");
+        /// Trust anchors for the authority's own server, beside the system's.
+        ca_file: PathBuf = FILE_PATH, optional;
+    } also {}
+}
+
+keys! {
+    TERMS: TermsKeys below "tls.acme." {
+        /// Confirmation that the authority's terms of service were read and accepted.
+        accept_terms: bool = YES_OR_NO, or false;
+    }
+}
 
 /// Reads the keys; `None` while no directory is named.
 pub(super) fn read(reader: &mut Reader, public_url: &PublicUrl, zone: &Zone) -> Option<Acme> {
-    let directory = reader.take_optional(SWITCH, &DIRECTORY);
-    let email = reader.take_optional("tls.acme.email", &EMAIL);
-    let names = reader.take_optional("tls.acme.names", &NAMES);
-    let dns_hook = reader.take_path("tls.acme.dns_hook");
-    let folder = reader.take_path_or("tls.acme.folder", "acme");
-    let ca_file = reader.take_path("tls.acme.ca_file");
-    let accepts_terms = reader.take("tls.acme.accept_terms", false, &YES_OR_NO);
-    let others = [("tls.acme.email", email.is_some()), ("tls.acme.names", names.is_some())];
-    let others = others.into_iter().chain([("tls.acme.dns_hook", dns_hook.is_some())]);
+    let directory = reader.take(&ACME.directory);
+    let email = reader.take(&ACME.email);
+    let names = reader.take(&ACME.names);
+    let dns_hook = reader.take(&ACME.dns_hook);
+    let folder = reader.take(&ACME.folder);
+    let ca_file = reader.take(&ACME.ca_file);
+    let accepts_terms = reader.take(&TERMS.accept_terms);
     let Some(directory) = directory else {
-        if reader.is_sound(&[SWITCH]) {
-            for (key, _) in others.filter(|(_, is_set)| *is_set) {
-                reader.object(key, format!("needs {SWITCH} beside it"));
-            }
+        if reader.is_sound(&[&ACME.directory.name]) {
+            let others = [&ACME.email.name, &ACME.names.name, &ACME.dns_hook.name];
+            reader.object_to_set(&others, &format!("needs {} beside it", ACME.directory));
         }
         return None;
     };
-    if !accepts_terms && reader.is_sound(&["tls.acme.accept_terms"]) {
-        reader.object("tls.acme.accept_terms", "must be true: read the authority's terms of service, then accept them");
+    if !accepts_terms && reader.is_sound(&[&TERMS.accept_terms.name]) {
+        reader.object(&TERMS.accept_terms, "must be true: read the authority's terms of service, then accept them");
     }
     let Some(dns_hook) = dns_hook else {
-        if reader.is_sound(&["tls.acme.dns_hook"]) {
-            reader.object(SWITCH, "needs tls.acme.dns_hook beside it, a program that sets DNS records");
+        if reader.is_sound(&[&ACME.dns_hook.name]) {
+            let wrong = format!("needs {} beside it, a program that sets DNS records", ACME.dns_hook);
+            reader.object(&ACME.directory, wrong);
         }
         return None;
     };
     let is_local = |host: &str| host == "localhost" || host.ends_with(".localhost");
     if names.is_none() && (is_local(public_url.host()) || is_local(zone.as_str())) {
-        reader.object(SWITCH, "needs public_url and zone, or tls.acme.names: no authority vouches for localhost");
+        let wrong = format!(
+            "needs {} and {}, or {}: no authority vouches for localhost",
+            SITE.public_url, SITE.zone, ACME.names
+        );
+        reader.object(&ACME.directory, wrong);
     }
     let names = names.unwrap_or_else(|| vec![public_url.host().to_owned(), format!("*.{zone}")]);
     Some(Acme { directory, email, names, dns_hook, folder, ca_file })

@@ -6,70 +6,93 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::AgentAuth;
+use super::keys::{keys, section};
 use super::reader::Reader;
-use super::sections::{AUTH_MODE, AuthMode};
-use super::value::{COUNT, DURATION, ValueKind};
-use gateway_types::{Endpoint, GroupName, Scheme};
-use gateway_types::{PublicUrl, Secret};
-
-const ISSUER: &str = "auth.oidc.issuer";
-const CLIENT_ID: &str = "auth.oidc.client_id";
-const CLIENT_SECRET: &str = "auth.oidc.client_secret";
-const CLIENT_SECRET_FILE: &str = "auth.oidc.client_secret_file";
-const SCOPES: &str = "auth.oidc.scopes";
-const USERNAME_CLAIM: &str = "auth.oidc.username_claim";
-const GROUPS_CLAIM: &str = "auth.oidc.groups_claim";
-const REQUIRED_GROUP: &str = "auth.oidc.required_group";
-const CA_FILE: &str = "auth.oidc.ca_file";
-
-/// Keys that are set only for a provider. The others have defaults, which `config show` writes out.
-const PROVIDER_KEYS: [&str; 6] = [ISSUER, CLIENT_ID, CLIENT_SECRET, CLIENT_SECRET_FILE, REQUIRED_GROUP, CA_FILE];
+use super::sections::SITE;
+use super::value::{COUNT, DURATION, FILE_PATH, ValueKind, words};
+use gateway_types::{Endpoint, GroupName, PublicUrl, Scheme, Secret};
 
 /// Bounds of a session's lifetime: long enough to be of use, and not for ever.
-const SESSION_TIMES: RangeInclusive<Duration> = Duration::from_secs(60)..=Duration::from_secs(30 * 24 * 60 * 60);
+const SESSION_TIMES: RangeInclusive<Duration> = Duration::from_mins(1)..=Duration::from_hours(30 * 24);
 
 /// Longest text of a key here, in bytes.
 const TEXT_BYTES_MAX: usize = 1024;
 
-/// Sign-in of users and agents.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Auth {
-    /// The way (`auth.mode`).
-    pub mode: AuthMode,
-    /// A browser session without use ends after this (`auth.session_idle`).
-    pub session_idle: Duration,
-    /// A browser session ends after this, used or not, and groups count no longer (`auth.session_max`).
-    pub session_max: Duration,
-    /// Other ports of a workspace at which the first sign-in at one of them signs a browser in too (`auth.neighbour_ports`).
-    pub neighbour_ports: usize,
-    /// Credentials of agents (`auth.agents.*`).
-    pub agents: AgentAuth,
-    /// The identity provider (`auth.oidc.*`); there exactly if `mode` is [`AuthMode::Oidc`].
-    pub oidc: Option<Oidc>,
+section! {
+    /// Sign-in of users and agents.
+    pub struct Auth, AUTH: AuthKeys below "auth." {
+        /// Kind of sign-in for users: `dev` prints a link that works once, for one developer; `oidc` asks an OpenID
+        /// Connect provider.
+        mode: AuthMode = AUTH_MODE, or AuthMode::Dev;
+        /// Time after which a browser session without use ends.
+        session_idle: Duration = DURATION, or Duration::from_hours(2), in SESSION_TIMES;
+        /// Time after which a browser session ends, used or not; groups count as long after the sign-in that brought
+        /// them.
+        session_max: Duration = DURATION, or Duration::from_hours(12), in SESSION_TIMES;
+        // Each costs three redirects beside the six of a sign-in with a provider, and browsers give up after 16 to 20.
+        /// Other listening ports of a workspace at which the first sign-in at one of them signs the browser in too, so
+        /// that their pages can talk to each other; each takes three redirects, and `0` turns it off, as where not
+        /// every host has a name.
+        neighbour_ports: usize = COUNT, or 2, in 0..=4;
+    } also {
+        /// Credentials of agents (`auth.agents.*`).
+        agents: AgentAuth,
+        /// The identity provider (`auth.oidc.*`); there exactly if `mode` is [`AuthMode::Oidc`].
+        oidc: Option<Oidc>,
+    }
 }
 
-/// Each costs three redirects beside the six of a sign-in with a provider, and browsers give up after 16 to 20.
-const NEIGHBOUR_PORTS_MAX: usize = 4;
+section! {
+    /// The identity provider, and its claims that count.
+    pub struct Oidc, OIDC: OidcKeys below "auth.oidc." {
+        /// Address of the provider, as its tokens spell it.
+        issuer: Endpoint = PROVIDER, open;
+        /// Client id of this gateway at the provider.
+        client_id: String = WORD, open;
+        /// Requested scopes. Many providers give groups only for a scope such as `groups`.
+        scopes: String = SCOPE_LIST, or "openid profile email".to_owned();
+        /// Claim with the user's name; one that people cannot change themselves.
+        username_claim: String = WORD, or "preferred_username".to_owned();
+        /// Claim with the user's groups, a list; for shares with `group:NAME`.
+        groups_claim: String = WORD, or "groups".to_owned();
+        /// Group whose members alone may sign in.
+        required_group: GroupName = GROUP, optional;
+        /// Authorities that vouch for the provider's server, beside the system's: for one with a certificate of your
+        /// own authority.
+        ca_file: PathBuf = FILE_PATH, optional;
+    } also {
+        /// Client secret; `None` for a public client.
+        client_secret: Option<ClientSecret>,
+    }
+}
 
-/// The identity provider, and its claims that count.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Oidc {
-    /// The provider's address, as its tokens spell it.
-    pub issuer: Endpoint,
-    /// Client id of this gateway at the provider.
-    pub client_id: String,
-    /// Client secret; `None` for a public client.
-    pub client_secret: Option<ClientSecret>,
-    /// Requested scopes, separated by spaces.
-    pub scopes: String,
-    /// The claim with the user's name.
-    pub username_claim: String,
-    /// The claim with the user's groups.
-    pub groups_claim: String,
-    /// Only members of this group may sign in.
-    pub required_group: Option<GroupName>,
-    /// Authorities that vouch for the provider beside those of the system.
-    pub ca_file: Option<PathBuf>,
+keys! {
+    OIDC_SECRET: OidcSecretKeys below "auth.oidc." {
+        /// Client secret of this gateway at the provider; set it by its variable, never in this file.
+        client_secret: Secret = SECRET, optional;
+        /// File with the client secret, one line. A public client has neither of the two.
+        client_secret_file: PathBuf = FILE_PATH, optional;
+    }
+}
+
+/// Kind of sign-in for users.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuthMode {
+    /// A one-time link in the log; for one developer's machine.
+    Dev,
+    /// With an `OpenID` Connect provider.
+    Oidc,
+}
+
+impl AuthMode {
+    /// Returns the mode as the file spells it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Dev => "dev",
+            Self::Oidc => "oidc",
+        }
+    }
 }
 
 /// Source of the client secret.
@@ -81,46 +104,37 @@ pub enum ClientSecret {
     Value(Secret),
 }
 
-const ENDPOINT: ValueKind<Endpoint> = ValueKind {
-    accepted: "an https URL such as `https://id.example.com/realms/dev`",
-    parse: |text| text.parse().map_err(|error: gateway_types::BadEndpoint| error.to_string()),
-    show: ToString::to_string,
-    secret: false,
-};
+const AUTH_MODE: ValueKind<AuthMode> =
+    words!("`dev` or `oidc`", "unknown way to sign in", "dev" => AuthMode::Dev, "oidc" => AuthMode::Oidc);
 
-const WORD: ValueKind<String> = ValueKind {
-    accepted: "a text without spaces",
-    parse: |text| if text.contains(' ') { Err("it contains a space".to_owned()) } else { printable(text) },
-    show: Clone::clone,
-    secret: false,
-};
+const PROVIDER: ValueKind<Endpoint> = ValueKind::of_text("an https URL such as `https://id.example.com/realms/dev`");
 
-const SCOPE_LIST: ValueKind<String> = ValueKind {
-    accepted: "scopes separated by single spaces, `openid` among them",
-    parse: |text| {
+const WORD: ValueKind<String> = ValueKind::new(
+    "a text without spaces",
+    |text| if text.contains(' ') { Err("it contains a space".to_owned()) } else { printable(text) },
+    Clone::clone,
+);
+
+const SCOPE_LIST: ValueKind<String> = ValueKind::new(
+    "scopes separated by single spaces, `openid` among them",
+    |text| {
         let text = printable(text)?;
         if text.split(' ').any(str::is_empty) {
             return Err("there are spaces beside no scope".to_owned());
         }
         if text.split(' ').any(|scope| scope == "openid") { Ok(text) } else { Err("`openid` is missing".to_owned()) }
     },
-    show: Clone::clone,
-    secret: false,
-};
+    Clone::clone,
+);
 
-const GROUP: ValueKind<GroupName> = ValueKind {
-    accepted: "the name of a group",
-    parse: |text| text.parse().map_err(|error: gateway_types::BadGroupName| error.to_string()),
-    show: ToString::to_string,
-    secret: false,
-};
+const GROUP: ValueKind<GroupName> = ValueKind::of_text("the name of a group");
 
-const SECRET: ValueKind<Secret> = ValueKind {
-    accepted: "a text",
-    parse: |text| if text.is_empty() { Err("it is empty".to_owned()) } else { Ok(Secret::new(text.to_owned())) },
-    show: |_| Secret::MASK.to_owned(),
-    secret: true,
-};
+const SECRET: ValueKind<Secret> = ValueKind::new(
+    "a text",
+    |text| if text.is_empty() { Err("it is empty".to_owned()) } else { Ok(Secret::new(text.to_owned())) },
+    |_| Secret::MASK.to_owned(),
+)
+.secret();
 
 fn printable(text: &str) -> Result<String, String> {
     if text.is_empty() {
@@ -135,42 +149,50 @@ fn printable(text: &str) -> Result<String, String> {
 
 /// Reads the keys.
 pub(super) fn read(reader: &mut Reader, agents: AgentAuth) -> Auth {
-    let hours = |count: u64| Duration::from_secs(count * 60 * 60);
-    let mode = reader.take("auth.mode", AuthMode::Dev, &AUTH_MODE);
-    let session_idle = reader.take_within("auth.session_idle", hours(2), SESSION_TIMES, &DURATION);
-    let session_max = reader.take_within("auth.session_max", hours(12), SESSION_TIMES, &DURATION);
-    if reader.is_sound(&["auth.session_idle", "auth.session_max"]) && session_idle > session_max {
-        let (idle, max) = (("auth.session_idle", "must not be above"), ("auth.session_max", "must not be below"));
-        reader.object_to_pair(idle, max);
+    let mode = reader.take(&AUTH.mode);
+    let session_idle = reader.take(&AUTH.session_idle);
+    let session_max = reader.take(&AUTH.session_max);
+    let (idle, max) = (&*AUTH.session_idle.name, &*AUTH.session_max.name);
+    if reader.is_sound(&[idle, max]) && session_idle > session_max {
+        reader.object_to_pair((idle, "must not be above"), (max, "must not be below"));
     }
-    let neighbour_ports = reader.take_within("auth.neighbour_ports", 2, 0..=NEIGHBOUR_PORTS_MAX, &COUNT);
+    let neighbour_ports = reader.take(&AUTH.neighbour_ports);
     let oidc = read_oidc(reader, mode);
     Auth { mode, session_idle, session_max, neighbour_ports, agents, oidc }
 }
 
 fn read_oidc(reader: &mut Reader, mode: AuthMode) -> Option<Oidc> {
-    let issuer = reader.take_optional(ISSUER, &ENDPOINT);
-    let client_id = reader.take_optional(CLIENT_ID, &WORD);
+    let issuer = reader.take(&OIDC.issuer);
+    let client_id = reader.take(&OIDC.client_id);
     let client_secret = read_secret(reader);
-    let scopes = reader.take(SCOPES, "openid profile email".to_owned(), &SCOPE_LIST);
-    let username_claim = reader.take(USERNAME_CLAIM, "preferred_username".to_owned(), &WORD);
-    let groups_claim = reader.take(GROUPS_CLAIM, "groups".to_owned(), &WORD);
-    let required_group = reader.take_optional(REQUIRED_GROUP, &GROUP);
-    let ca_file = reader.take_path(CA_FILE);
+    let scopes = reader.take(&OIDC.scopes);
+    let username_claim = reader.take(&OIDC.username_claim);
+    let groups_claim = reader.take(&OIDC.groups_claim);
+    let required_group = reader.take(&OIDC.required_group);
+    let ca_file = reader.take(&OIDC.ca_file);
     match mode {
         AuthMode::Dev => {
-            // An operator who set these believes that users sign in there.
-            for key in PROVIDER_KEYS {
-                if reader.is_set(key) && reader.is_sound(&["auth.mode", key]) {
-                    reader.object(key, "has no effect while auth.mode is `dev`; say auth.mode = \"oidc\"");
-                }
+            // An operator who set these believes that users sign in there. The others have defaults, which `config show`
+            // writes out.
+            let keys = [
+                &OIDC.issuer.name,
+                &OIDC.client_id.name,
+                &OIDC_SECRET.client_secret.name,
+                &OIDC_SECRET.client_secret_file.name,
+                &OIDC.required_group.name,
+                &OIDC.ca_file.name,
+            ];
+            if reader.is_sound(&[&AUTH.mode.name]) {
+                let mode = &AUTH.mode;
+                reader.object_to_set(&keys, &format!("has no effect while {mode} is `dev`; say {mode} = \"oidc\""));
             }
             None
         }
         AuthMode::Oidc => {
-            for (key, is_there) in [(ISSUER, issuer.is_some()), (CLIENT_ID, client_id.is_some())] {
+            for (key, is_there) in [(&OIDC.issuer.name, issuer.is_some()), (&OIDC.client_id.name, client_id.is_some())]
+            {
                 if !is_there && reader.is_sound(&[key]) {
-                    reader.object(key, "is missing: auth.mode = \"oidc\" needs it");
+                    reader.object(key.clone(), format!("is missing: {} = \"oidc\" needs it", AUTH.mode));
                 }
             }
             let (issuer, client_id) = (issuer?, client_id?);
@@ -189,14 +211,15 @@ fn read_oidc(reader: &mut Reader, mode: AuthMode) -> Option<Oidc> {
 }
 
 fn read_secret(reader: &mut Reader) -> Option<ClientSecret> {
-    let file = reader.take_path(CLIENT_SECRET_FILE);
-    let value = reader.take_optional(CLIENT_SECRET, &SECRET);
-    if reader.is_in_file(CLIENT_SECRET) {
-        reader.object(CLIENT_SECRET, format!("a secret has no place in this file; use {CLIENT_SECRET_FILE}"));
+    let OidcSecretKeys { client_secret, client_secret_file } = &OIDC_SECRET;
+    let file = reader.take(client_secret_file);
+    let value = reader.take(client_secret);
+    if reader.is_in_file(&client_secret.name) {
+        reader.object(client_secret, format!("a secret has no place in this file; use {client_secret_file}"));
     }
     match (file, value) {
         (Some(_), Some(_)) => {
-            reader.object(CLIENT_SECRET, format!("is set together with {CLIENT_SECRET_FILE}; one is enough"));
+            reader.object(client_secret, format!("is set together with {client_secret_file}; one is enough"));
             None
         }
         (Some(path), None) => Some(ClientSecret::File(path)),
@@ -213,8 +236,9 @@ pub(super) fn public_url_is_private(auth: &Auth, public_url: &PublicUrl, reader:
         || host.ends_with(".localhost")
         || host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
     let is_plain = public_url.scheme() == Scheme::Http && !is_here;
-    if auth.mode == AuthMode::Oidc && is_plain && reader.is_sound(&["public_url", "auth.mode"]) {
-        reader.object("public_url", "must be https with auth.mode = \"oidc\", except on localhost");
+    if auth.mode == AuthMode::Oidc && is_plain && reader.is_sound(&[&SITE.public_url.name, &AUTH.mode.name]) {
+        let wrong = format!("must be https with {} = \"oidc\", except on localhost", AUTH.mode);
+        reader.object(&SITE.public_url, wrong);
     }
 }
 
@@ -236,7 +260,8 @@ mod tests {
         load(pairs).unwrap_err().to_string()
     }
 
-    const GOOD: [(&str, &str); 3] = [("auth.mode", "oidc"), (ISSUER, "https://id.example.com"), (CLIENT_ID, "gateway")];
+    const GOOD: [(&str, &str); 3] =
+        [("auth.mode", "oidc"), ("auth.oidc.issuer", "https://id.example.com"), ("auth.oidc.client_id", "gateway")];
 
     #[test]
     fn provider_needs_an_issuer_and_a_client_and_has_defaults_for_the_rest() {
@@ -255,11 +280,11 @@ mod tests {
     fn half_configured_sign_in_names_all_its_problems_at_once() {
         insta::assert_snapshot!(told(&[
             ("auth.mode", "oidc"),
-            (ISSUER, "http://id.example.com"),
-            (SCOPES, "profile email"),
-            (REQUIRED_GROUP, "Team A"),
-            (CLIENT_SECRET, "hunter2"),
-            (CLIENT_SECRET_FILE, "/run/secret"),
+            ("auth.oidc.issuer", "http://id.example.com"),
+            ("auth.oidc.scopes", "profile email"),
+            ("auth.oidc.required_group", "Team A"),
+            ("auth.oidc.client_secret", "hunter2"),
+            ("auth.oidc.client_secret_file", "/run/secret"),
             ("auth.session_idle", "1d"),
             ("public_url", "http://gw.example.com"),
         ]), @r#"
@@ -291,12 +316,12 @@ mod tests {
     #[test]
     fn secret_is_taken_from_the_environment_or_a_file_and_never_shown() {
         let with = |more: (&str, &str)| load(&[&GOOD[..], &[more]].concat()).unwrap();
-        let config = with((CLIENT_SECRET, "hunter2"));
+        let config = with(("auth.oidc.client_secret", "hunter2"));
         let shown = format!("{config:?}");
         assert!(!shown.contains("hunter2"));
         let secret = config.auth.oidc.unwrap().client_secret;
         assert_eq!(secret, Some(ClientSecret::Value(Secret::new("hunter2".to_owned()))));
-        let config = with((CLIENT_SECRET_FILE, "/run/secret"));
+        let config = with(("auth.oidc.client_secret_file", "/run/secret"));
         assert_eq!(config.auth.oidc.unwrap().client_secret, Some(ClientSecret::File("/run/secret".into())));
     }
 

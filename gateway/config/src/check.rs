@@ -3,8 +3,12 @@
 
 use std::net::SocketAddr;
 
+use super::auth::AUTH;
+use super::ci::COMMAND;
+use super::keys::last;
 use super::reader::Reader;
-use super::{AuthMode, CiSystem, Config, auth};
+use super::sections::{LISTEN, SITE, TUNNEL};
+use super::{AuthMode, CiSystem, Config, auth, ci};
 use gateway_types::{Port, WorkspaceName, Zone};
 
 /// Notes every contradiction between keys.
@@ -19,28 +23,30 @@ pub(super) fn across_keys(config: &Config, reader: &mut Reader) {
 /// Requires isolated jobs if users other than the operator sign in. A command runs as the gateway's own account: a
 /// user's job would read the gateway's database, keys and every other job's secrets.
 fn jobs_of_others_are_isolated(config: &Config, reader: &mut Reader) {
-    if config.auth.mode != AuthMode::Oidc || !config.ci.enabled || !reader.is_sound(&["auth.mode"]) {
+    if config.auth.mode != AuthMode::Oidc || !config.ci.enabled || !reader.is_sound(&[&AUTH.mode.name]) {
         return;
     }
     for provider in &config.ci.providers {
         let CiSystem::Command(command) = &provider.system else { continue };
-        let kind = format!("ci.providers.{}.kind", provider.name);
+        let kind = ci::kind_of(&provider.name);
         if !command.isolates_jobs && reader.is_sound(&[&kind]) {
-            reader.object(
-                kind,
-                "is `command` while auth.mode is `oidc`: each user who makes a workspace there would have a shell as the \
+            let wrong = format!(
+                "is `command` while {} is `oidc`: each user who makes a workspace there would have a shell as the \
                  gateway's own account. Use `gitlab`, or, if the program runs each job in a container or machine of its \
-                 own, say isolates_jobs = true beside it",
+                 own, say {} = true beside it",
+                AUTH.mode,
+                last(&COMMAND.isolates_jobs.name)
             );
+            reader.object(kind, wrong);
         }
     }
 }
 
 fn listeners_are_distinct(config: &Config, reader: &mut Reader) {
     let listen = &config.listen;
-    let public = ("listen.public", Some(listen.public));
-    let agents = ("listen.agents", Some(listen.agents));
-    let admin = ("listen.admin", listen.admin);
+    let public = (&*LISTEN.public.name, Some(listen.public));
+    let agents = (&*LISTEN.agents.name, Some(listen.agents));
+    let admin = (&*LISTEN.admin.name, listen.admin);
     for ((key, address), (other_key, other)) in [(agents, public), (admin, public), (admin, agents)] {
         let (Some(address), Some(other)) = (address, other) else { continue };
         if reader.is_sound(&[key, other_key]) && collide(address, other) {
@@ -59,14 +65,17 @@ fn collide(one: SocketAddr, other: SocketAddr) -> bool {
 /// The pages of `public_url` carry the user's session; no workspace may be able to stand in their place, and no cookie
 /// that a workspace sets for the zone may reach them.
 fn public_url_is_not_a_workspace(config: &Config, reader: &mut Reader) {
-    if !reader.is_sound(&["zone", "public_url"]) {
+    if !reader.is_sound(&[&SITE.zone.name, &SITE.public_url.name]) {
         return;
     }
     let (host, zone) = (config.public_url.host(), &config.zone);
     if is_workspace_host(host, zone) {
-        reader.object("public_url", format!("the host would be a workspace's inside zone {zone}; choose one outside"));
+        reader.object(
+            &SITE.public_url,
+            format!("the host would be a workspace's inside zone {zone}; choose one outside"),
+        );
     } else if host == zone.as_str() && host != "localhost" && !host.ends_with(".localhost") {
-        reader.object("public_url", format!("the host is the zone {zone} itself, which only localhost may be"));
+        reader.object(&SITE.public_url, format!("the host is the zone {zone} itself, which only localhost may be"));
     }
 }
 
@@ -82,10 +91,10 @@ fn is_workspace_host(host: &str, zone: &Zone) -> bool {
 fn budgets_contain_windows(config: &Config, reader: &mut Reader) {
     let tunnel = &config.tunnel;
     let chain = [
-        ("tunnel.window_initial", tunnel.window_initial),
-        ("tunnel.window_max", tunnel.window_max),
-        ("tunnel.session_budget", tunnel.session_budget),
-        ("tunnel.replica_budget", tunnel.replica_budget),
+        (&*TUNNEL.window_initial.name, tunnel.window_initial),
+        (&*TUNNEL.window_max.name, tunnel.window_max),
+        (&*TUNNEL.session_budget.name, tunnel.session_budget),
+        (&*TUNNEL.replica_budget.name, tunnel.replica_budget),
     ];
     for pair in chain.windows(2) {
         let [(small_key, small), (large_key, large)] = pair else { continue };
@@ -94,8 +103,9 @@ fn budgets_contain_windows(config: &Config, reader: &mut Reader) {
         }
     }
     // Without a value of its own it lies between the two.
-    let owner = ("tunnel.owner_budget", tunnel.owner_budget);
-    let around = [("tunnel.session_budget", tunnel.session_budget), ("tunnel.replica_budget", tunnel.replica_budget)];
+    let owner = (&*TUNNEL.owner_budget.name, tunnel.owner_budget);
+    let around =
+        [(&*TUNNEL.session_budget.name, tunnel.session_budget), (&*TUNNEL.replica_budget.name, tunnel.replica_budget)];
     let [(session_key, session), (replica_key, replica)] = around;
     if session > replica || !reader.is_sound(&[session_key, owner.0, replica_key]) {
         return;

@@ -1,68 +1,130 @@
 //! `ci`: workspaces in jobs of CI systems.
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::agents::YES_OR_NO;
-use super::reader::Reader;
-use super::value::{COUNT_32, DURATION, ENDPOINT, FILE_PATH, FILE_PATHS, TEXT, ValueKind};
-use gateway_types::PublicUrl;
-use gateway_types::{Endpoint, JOB_TIMES, JobTime, ProviderName, SAVE_TIMES, hexadecimal};
-
-const ENABLED: &str = "ci.enabled";
-const AGENT_FILES: &str = "ci.agent_files";
-const PROVIDERS: &str = "ci.providers";
+use super::keys::{Key, Keys, keys, last, section};
+use super::reader::{DottedKey, Reader};
+use super::value::{COUNT_32, DURATION, ENDPOINT, FILE_PATH, FILE_PATHS, TEXT, ValueKind, YES_OR_NO, words};
+use gateway_types::{Endpoint, JOB_TIMES, JobTime, ProviderName, PublicUrl, SAVE_TIMES, hexadecimal};
 
 /// Bounds of a workspace's time limits.
-const LIFE_TIMES: std::ops::RangeInclusive<Duration> =
-    Duration::from_secs(60)..=Duration::from_secs(365 * 24 * 60 * 60);
+const LIFE_TIMES: RangeInclusive<Duration> = Duration::from_mins(1)..=Duration::from_hours(365 * 24);
 
 const QUOTA_MAX: u32 = 1_000_000;
 
-/// Workspaces in jobs of CI systems.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ci {
-    /// Whether workspaces can be made in CI systems, and existing ones are reconciled (`ci.enabled`).
-    pub enabled: bool,
-    /// Programs of the workspace agent that jobs download from here, one for each architecture (`ci.agent_files`).
-    pub agent_files: Vec<PathBuf>,
-    /// URL that agents in jobs dial; by default the public host on the port for agents (`ci.agents_url`).
-    pub agents_url: Option<String>,
-    /// Authorities in PEM that jobs are to trust besides their own, to reach this gateway (`ci.ca_file`).
-    pub ca_file: Option<PathBuf>,
-    /// The CI systems, by their names (`ci.providers.NAME`).
-    pub providers: Vec<CiProvider>,
+section! {
+    /// Workspaces in jobs of CI systems.
+    #[derive(Default)]
+    pub struct Ci, CI: CiKeys below "ci." {
+        /// Lets workspaces be made in jobs of CI systems, and existing ones be reconciled.
+        enabled: bool = YES_OR_NO, or false;
+        /// Programs of the workspace agent that jobs download from the gateway, one for each architecture.
+        agent_files: Vec<PathBuf> = FILE_PATHS, or Vec::new();
+        /// URL that agents in jobs dial, if not the public host on the port of `listen.agents`.
+        agents_url: String = URL, optional;
+        /// Authorities that jobs are to trust to reach this gateway, in PEM, beside their own.
+        ca_file: PathBuf = FILE_PATH, optional;
+    } also {
+        /// The CI systems, by their names (`ci.providers.NAME`).
+        providers: Vec<CiProvider>,
+    }
 }
 
-/// A CI system, and the bounds of its workspaces.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CiProvider {
-    /// Its name.
-    pub name: ProviderName,
-    /// Kind of CI system, and how to reach it.
-    pub system: CiSystem,
-    /// The runners of workspaces that name none (`tags`).
-    pub tags: Vec<String>,
-    /// The runners that workspaces may name (`allowed_tags`).
-    pub allowed_tags: Vec<String>,
-    /// Time after which it ends a job (`job_timeout`).
-    pub job_timeout: Duration,
-    /// Longest time that a job takes to save its files (`save_max`).
-    pub save_max: Duration,
-    /// Its own variables that stay in the environment of a workspace's processes (`inherit_variables`).
-    pub inherit_variables: Vec<String>,
-    /// Source of the editor (`editor`, `editor_archive_url`, `editor_archive_sha256`).
-    pub editor: CiEditor,
-    /// Most workspaces that are not to be terminated (`quota`).
-    pub quota: Option<u32>,
-    /// The same, of one owner (`quota_per_user`).
-    pub quota_per_user: Option<u32>,
-    /// Time that a workspace runs after its owner last asked for it; then it is stopped (`active_max`).
-    pub active_max: Duration,
-    /// Time that a workspace is kept after it was asked to stop; then it is terminated (`stopped_max`).
-    pub stopped_max: Duration,
-    /// Greatest age of a workspace; then it is terminated (`age_max`).
-    pub age_max: Duration,
+keys! {
+    SYSTEM: SystemKeys below "ci.providers.NAME." {
+        /// Kind of CI system.
+        kind: Kind = KIND, required;
+    }
+}
+
+section! {
+    /// A CI system, and the bounds of its workspaces.
+    pub struct CiProvider, PROVIDER: ProviderKeys below "ci.providers.NAME." {
+        /// Runners of workspaces that name none.
+        tags: Vec<String> = TAGS, or Vec::new();
+        /// Runners that workspaces may name.
+        allowed_tags: Vec<String> = TAGS, or Vec::new();
+        /// Time after which the system ends a job.
+        job_timeout: Duration = DURATION, or Duration::from_hours(8), in JOB_TIMES;
+        /// Longest time that a job takes to save its files.
+        save_max: Duration = DURATION, or Duration::from_mins(30), in SAVE_TIMES;
+        /// Variables of the system that stay in the environment of a workspace's processes.
+        inherit_variables: Vec<String> = VARIABLES, or Vec::new();
+        /// Largest number of workspaces that are not to be terminated.
+        quota: u32 = COUNT_32, optional;
+        /// Largest number of workspaces of one owner that are not to be terminated.
+        quota_per_user: u32 = COUNT_32, optional;
+        /// Time that a workspace runs after its owner last asked for it; then it is stopped.
+        active_max: Duration = DURATION, or Duration::from_hours(36), in LIFE_TIMES;
+        /// Time that a workspace is kept after its owner stopped it; then it is terminated.
+        stopped_max: Duration = DURATION, or Duration::from_hours(31 * 24), in LIFE_TIMES;
+        /// Greatest age of a workspace; then it is terminated.
+        age_max: Duration = DURATION, or Duration::from_hours(365 * 24), in LIFE_TIMES;
+    } also {
+        /// Its name.
+        name: ProviderName,
+        /// Kind of CI system, and how to reach it.
+        system: CiSystem,
+        /// Source of the editor.
+        editor: CiEditor,
+    }
+}
+
+keys! {
+    EDITOR: EditorKeys below "ci.providers.NAME." {
+        /// Source of the editor: none, the image, or an archive.
+        editor: EditorFrom = EDITOR_FROM, or EditorFrom::None;
+        /// URL of the editor's archive; with `archive` only.
+        editor_archive_url: String = URL, optional;
+        /// Expected SHA-256 of the editor's archive; with `archive` only.
+        editor_archive_sha256: [u8; 32] = SHA256, optional;
+    }
+}
+
+section! {
+    /// A project of a GitLab whose pipelines are the runs of workspaces.
+    pub struct GitlabCi, GITLAB: GitlabKeys below "ci.providers.NAME." {
+        /// `gitlab`: address, without `/api/v4`.
+        url: Endpoint = ENDPOINT, required;
+        /// `gitlab`: project whose pipelines workspaces are, its number or path.
+        project: Box<str> = TEXT, required;
+        /// `gitlab`: branch or tag that pipelines are made for.
+        reference as "ref": Box<str> = TEXT, or "main".into();
+        /// `gitlab`: file with the token of the gateway's requests, with the scope `api`; read for each.
+        token_file: PathBuf = FILE_PATH, required;
+        /// `gitlab`: kind of the token in that file.
+        token: GitlabToken = TOKEN, or GitlabToken::Private;
+        /// `gitlab`: authority of the GitLab's servers, beside the system's.
+        ca_file: PathBuf = FILE_PATH, optional;
+        /// `gitlab`: `iss` of the jobs' tokens; `url` unless set.
+        issuer: Endpoint = ENDPOINT, open;
+        /// `gitlab`: `aud` of the jobs' tokens; `public_url` unless set.
+        audience: Box<str> = TEXT, follows;
+        /// `gitlab`: URL of the published keys of those tokens, if not the one that the issuer names.
+        jwks_url: Endpoint = ENDPOINT, optional;
+    } also {}
+}
+
+section! {
+    /// A program that runs pipelines.
+    pub struct CommandCi, COMMAND: CommandKeys below "ci.providers.NAME." {
+        /// `command`: the program and its arguments.
+        program: Vec<String> = PROGRAM, required;
+        /// `command`: folder in which each workspace gets a folder.
+        dir: PathBuf = FILE_PATH, required;
+        /// `command`: variables of the gateway that the program gets by name, beside those without which no program
+        /// works.
+        environment: Vec<String> = VARIABLES, or Vec::new();
+        /// `command`: the operator's word that the program keeps jobs away from the gateway's files, processes and
+        /// account, and from each other. Needed with `auth.mode = "oidc"`.
+        isolates_jobs: bool = YES_OR_NO, or false;
+    } also {
+        /// The gateway's program, if it is not the one that runs. Not a key: for those who run a gateway inside another
+        /// program.
+        supervisor: Option<PathBuf>,
+    }
 }
 
 impl CiProvider {
@@ -82,29 +144,6 @@ pub enum CiSystem {
     Command(CommandCi),
 }
 
-/// A project of a GitLab whose pipelines are the runs of workspaces.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GitlabCi {
-    /// The GitLab, without `/api/v4` (`url`).
-    pub url: Endpoint,
-    /// The project's number, or its path (`project`).
-    pub project: Box<str>,
-    /// The branch or tag that pipelines are made for (`ref`).
-    pub reference: Box<str>,
-    /// File with the token of the gateway's requests to it; read for each (`token_file`).
-    pub token_file: PathBuf,
-    /// Kind of that token (`token`).
-    pub token: GitlabToken,
-    /// The authority of its servers, besides the system's (`ca_file`).
-    pub ca_file: Option<PathBuf>,
-    /// `iss` of its jobs' tokens; its address unless set (`issuer`).
-    pub issuer: Endpoint,
-    /// `aud` of its jobs' tokens (`audience`).
-    pub audience: Box<str>,
-    /// URL of the published keys of those tokens, if not the one that the issuer names (`jwks_url`).
-    pub jwks_url: Option<Endpoint>,
-}
-
 /// Kinds of tokens of a GitLab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GitlabToken {
@@ -112,23 +151,6 @@ pub enum GitlabToken {
     Private,
     /// Of a job: sent as `JOB-TOKEN`.
     Job,
-}
-
-/// A program that runs pipelines.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CommandCi {
-    /// The program and its arguments (`program`).
-    pub program: Vec<String>,
-    /// Folder in which each workspace gets a folder (`dir`).
-    pub dir: PathBuf,
-    /// The gateway's own variables that the program gets by name, besides those without which no program works
-    /// (`environment`).
-    pub environment: Vec<String>,
-    /// The operator's word that the program keeps jobs away from the gateway's files, processes and account, and from each
-    /// other (`isolates_jobs`); needed where others than the operator sign in.
-    pub isolates_jobs: bool,
-    /// The gateway's program, if it is not the one that runs. Not a key: for those who run a gateway inside another program.
-    pub supervisor: Option<PathBuf>,
 }
 
 /// Source of a job's editor.
@@ -147,9 +169,9 @@ pub enum CiEditor {
     },
 }
 
-const URL: ValueKind<String> = ValueKind {
-    accepted: "an http or https URL",
-    parse: |text| match url::Url::parse(text) {
+const URL: ValueKind<String> = ValueKind::new(
+    "an http or https URL",
+    |text| match url::Url::parse(text) {
         Ok(url) if !matches!(url.scheme(), "http" | "https") || !url.has_host() => Err("not an http URL".to_owned()),
         Ok(url) if !url.username().is_empty() || url.password().is_some() => {
             Err("it must not contain a user or password".to_owned())
@@ -158,26 +180,24 @@ const URL: ValueKind<String> = ValueKind {
         Ok(_) => Ok(text.trim_end_matches('/').to_owned()),
         Err(error) => Err(error.to_string()),
     },
-    show: String::clone,
-    secret: false,
-};
+    String::clone,
+);
 
 /// Tags may contain spaces, but no commas.
-const TAGS: ValueKind<Vec<String>> = ValueKind {
-    accepted: "tags with commas between them",
-    parse: |text| {
+const TAGS: ValueKind<Vec<String>> = ValueKind::new(
+    "tags with commas between them",
+    |text| {
         let tags: Vec<String> =
             text.split(',').map(|tag| tag.trim().to_owned()).filter(|tag| !tag.is_empty()).collect();
         let is_good = |tag: &String| tag.len() <= 255 && !tag.chars().any(char::is_control);
         if tags.iter().all(is_good) { Ok(tags) } else { Err("a tag is too long, or has control characters".to_owned()) }
     },
-    show: |tags| tags.join(", "),
-    secret: false,
-};
+    |tags| tags.join(", "),
+);
 
-const VARIABLES: ValueKind<Vec<String>> = ValueKind {
-    accepted: "names of environment variables with spaces or commas between them",
-    parse: |text| {
+const VARIABLES: ValueKind<Vec<String>> = ValueKind::new(
+    "names of environment variables with spaces or commas between them",
+    |text| {
         let split = |byte: char| byte == ',' || byte.is_ascii_whitespace();
         let names: Vec<String> = text.split(split).filter(|name| !name.is_empty()).map(str::to_owned).collect();
         let is_name = |name: &String| {
@@ -186,23 +206,22 @@ const VARIABLES: ValueKind<Vec<String>> = ValueKind {
         };
         if names.iter().all(is_name) { Ok(names) } else { Err("not the name of an environment variable".to_owned()) }
     },
-    show: |names| names.join(" "),
-    secret: false,
-};
+    |names| names.join(" "),
+);
 
-const WORDS: ValueKind<Vec<String>> = ValueKind {
-    accepted: "a program and its arguments with spaces between them such as `gitlab-ci-local --shell-isolation`",
-    parse: |text| {
+const PROGRAM: ValueKind<Vec<String>> = ValueKind::new(
+    "a program and its arguments with spaces between them such as `gitlab-ci-local --shell-isolation`",
+    |text| {
         let words: Vec<String> = text.split_ascii_whitespace().map(str::to_owned).collect();
         if words.is_empty() { Err("the program is missing".to_owned()) } else { Ok(words) }
     },
-    show: |words| words.join(" "),
-    secret: false,
-};
+    |words| words.join(" "),
+)
+.anchored(program_in);
 
-const SHA256: ValueKind<[u8; 32]> = ValueKind {
-    accepted: "64 hexadecimal digits",
-    parse: |text| {
+const SHA256: ValueKind<[u8; 32]> = ValueKind::new(
+    "64 hexadecimal digits",
+    |text| {
         let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
         let digits: Vec<u8> = text.as_bytes().iter().filter_map(digit).collect();
         let bytes: Vec<u8> =
@@ -212,168 +231,133 @@ const SHA256: ValueKind<[u8; 32]> = ValueKind {
             Ok(_) | Err(_) => Err("not a SHA-256".to_owned()),
         }
     },
-    show: |hash| hexadecimal(hash),
-    secret: false,
-};
+    |hash| hexadecimal(hash),
+);
 
+/// Value of `kind`; the rest is in other keys.
 #[derive(Clone, Copy)]
-enum Which {
+pub(super) enum Kind {
     Gitlab,
     Command,
 }
 
-const KIND: ValueKind<Which> = ValueKind {
-    accepted: "`gitlab` or `command`",
-    parse: |text| match text {
-        "gitlab" => Ok(Which::Gitlab),
-        "command" => Ok(Which::Command),
-        _ => Err("unknown kind of CI system".to_owned()),
-    },
-    show: |which| match which {
-        Which::Gitlab => "gitlab".to_owned(),
-        Which::Command => "command".to_owned(),
-    },
-    secret: false,
-};
+const KIND: ValueKind<Kind> =
+    words!("`gitlab` or `command`", "unknown kind of CI system", "gitlab" => Kind::Gitlab, "command" => Kind::Command);
 
-const TOKEN: ValueKind<GitlabToken> = ValueKind {
-    accepted: "`private` or `job`",
-    parse: |text| match text {
-        "private" => Ok(GitlabToken::Private),
-        "job" => Ok(GitlabToken::Job),
-        _ => Err("unknown kind of token".to_owned()),
-    },
-    show: |token| match token {
-        GitlabToken::Private => "private".to_owned(),
-        GitlabToken::Job => "job".to_owned(),
-    },
-    secret: false,
-};
+const TOKEN: ValueKind<GitlabToken> = words!(
+    "`private` or `job`", "unknown kind of token", "private" => GitlabToken::Private, "job" => GitlabToken::Job
+);
 
 /// Value of `editor`; the rest is in other keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum EditorFrom {
+pub(super) enum EditorFrom {
     None,
     Installed,
     Archive,
 }
 
-const EDITOR: ValueKind<EditorFrom> = ValueKind {
-    accepted: "`none`, `installed` or `archive`",
-    parse: |text| match text {
-        "none" => Ok(EditorFrom::None),
-        "installed" => Ok(EditorFrom::Installed),
-        "archive" => Ok(EditorFrom::Archive),
-        _ => Err("unknown place of an editor".to_owned()),
-    },
-    show: |from| match from {
-        EditorFrom::None => "none".to_owned(),
-        EditorFrom::Installed => "installed".to_owned(),
-        EditorFrom::Archive => "archive".to_owned(),
-    },
-    secret: false,
-};
+const EDITOR_FROM: ValueKind<EditorFrom> = words!(
+    "`none`, `installed` or `archive`", "unknown place of an editor",
+    "none" => EditorFrom::None, "installed" => EditorFrom::Installed, "archive" => EditorFrom::Archive
+);
 
 /// Reads `ci`.
 pub(super) fn read(reader: &mut Reader, public_url: &PublicUrl) -> Ci {
-    let enabled = reader.take(ENABLED, false, &YES_OR_NO);
-    let agent_files = reader.take_anchored(AGENT_FILES, Some(Vec::new()), &FILE_PATHS, |files, folder| {
-        files.into_iter().map(|file: PathBuf| folder.join(file)).collect()
-    });
-    let agent_files = agent_files.unwrap_or_default();
-    let agents_url = reader.take_optional("ci.agents_url", &URL);
-    let ca_file = reader.take_path("ci.ca_file");
-    let names = reader.sections(PROVIDERS);
+    let enabled = reader.take(&CI.enabled);
+    let agent_files = reader.take(&CI.agent_files);
+    let agents_url = reader.take(&CI.agents_url);
+    let ca_file = reader.take(&CI.ca_file);
+    let list = SYSTEM.kind.collection();
+    let names = reader.sections(list);
     if enabled && names.is_empty() {
-        reader.object(ENABLED, "needs a provider: without any ([ci.providers.NAME]), no workspace could be made");
+        let wrong = format!("needs a provider: without any ([{list}.NAME]), no workspace could be made");
+        reader.object(&CI.enabled, wrong);
     }
-    if enabled && agent_files.is_empty() && reader.is_sound(&[AGENT_FILES]) {
-        reader.object(AGENT_FILES, "is missing: jobs download the agent from here");
+    if enabled && agent_files.is_empty() && reader.is_sound(&[&CI.agent_files.name]) {
+        reader.object(&CI.agent_files, "is missing: jobs download the agent from here");
     }
     let providers = names.iter().filter_map(|name| read_provider(reader, name, public_url)).collect();
     Ci { enabled, agent_files, agents_url, ca_file, providers }
 }
 
+/// Returns the section of a provider.
+fn entry_of(name: &str) -> String {
+    format!("{}.{name}", SYSTEM.kind.collection())
+}
+
+/// Returns the key `kind` of a provider.
+pub(super) fn kind_of(name: &ProviderName) -> DottedKey {
+    SYSTEM.at(&entry_of(name.as_str())).kind.name
+}
+
 fn read_provider(reader: &mut Reader, name: &str, public_url: &PublicUrl) -> Option<CiProvider> {
-    let key = format!("{PROVIDERS}.{name}");
-    let of = |name: &str| format!("{key}.{name}");
-    let hours = |count: u64| Duration::from_secs(count * 60 * 60);
-    let kind = reader.take_required(of("kind"), &KIND);
+    let entry = entry_of(name);
+    let kind_key = SYSTEM.at(&entry).kind;
+    let kind = reader.take(&kind_key);
     let provider: Option<ProviderName> = name.parse().ok();
     if provider.is_none() {
-        reader.object(of("kind"), gateway_types::BadProviderName.to_string());
+        reader.object(&kind_key, gateway_types::BadProviderName.to_string());
     }
     let system = match kind {
-        Some(Which::Gitlab) => read_gitlab(reader, &key, public_url).map(CiSystem::Gitlab),
-        Some(Which::Command) => read_command(reader, &key).map(CiSystem::Command),
+        Some(Kind::Gitlab) => read_gitlab(reader, &entry, public_url).map(CiSystem::Gitlab),
+        Some(Kind::Command) => read_command(reader, &entry).map(CiSystem::Command),
         None => None,
     };
-    let tags = reader.take(of("tags"), Vec::new(), &TAGS);
-    let allowed_tags = reader.take(of("allowed_tags"), Vec::new(), &TAGS);
-    let job_timeout = reader.take_within(of("job_timeout"), hours(8), JOB_TIMES, &DURATION);
-    let save_max = reader.take_within(of("save_max"), Duration::from_secs(30 * 60), SAVE_TIMES, &DURATION);
-    let inherit_variables = reader.take(of("inherit_variables"), Vec::new(), &VARIABLES);
-    let editor = read_editor(reader, &key);
-    let mut quota = |name| {
-        let value = reader.take_optional(of(name), &COUNT_32);
-        if value.is_some_and(|value| value > QUOTA_MAX) {
-            reader.object(of(name), format!("must be at most {QUOTA_MAX}"));
-        }
-        value
-    };
-    let (quota, quota_per_user) = (quota("quota"), quota("quota_per_user"));
-    let mut life = |name, default| reader.take_within(of(name), default, LIFE_TIMES, &DURATION);
-    let (active_max, stopped_max) = (life("active_max", hours(36)), life("stopped_max", hours(31 * 24)));
-    let age_max = life("age_max", hours(365 * 24));
+    let keys = PROVIDER.at(&entry);
+    let tags = reader.take(&keys.tags);
+    let allowed_tags = reader.take(&keys.allowed_tags);
+    let job_timeout = reader.take(&keys.job_timeout);
+    let save_max = reader.take(&keys.save_max);
+    let inherit_variables = reader.take(&keys.inherit_variables);
+    let editor = read_editor(reader, &entry);
     Some(CiProvider {
-        name: provider?,
-        system: system?,
         tags,
         allowed_tags,
         job_timeout,
         save_max,
         inherit_variables,
+        quota: read_quota(reader, &keys.quota),
+        quota_per_user: read_quota(reader, &keys.quota_per_user),
+        active_max: reader.take(&keys.active_max),
+        stopped_max: reader.take(&keys.stopped_max),
+        age_max: reader.take(&keys.age_max),
+        // After all keys are read, so that the problems of all of them are noted.
+        name: provider?,
+        system: system?,
         editor: editor?,
-        quota,
-        quota_per_user,
-        active_max,
-        stopped_max,
-        age_max,
     })
 }
 
-fn read_gitlab(reader: &mut Reader, key: &str, public_url: &PublicUrl) -> Option<GitlabCi> {
-    let of = |name: &str| format!("{key}.{name}");
-    let url = reader.take_required(of("url"), &ENDPOINT);
-    let project = reader.take_required(of("project"), &TEXT);
-    let reference = reader.take(of("ref"), "main".into(), &TEXT);
-    let token_file = reader.take_required_anchored(of("token_file"), &FILE_PATH, |path, folder| folder.join(path));
-    let token = reader.take(of("token"), GitlabToken::Private, &TOKEN);
-    let ca_file = reader.take_path(of("ca_file"));
-    let issuer = reader.take_optional(of("issuer"), &ENDPOINT);
-    let audience = reader.take(of("audience"), public_url.to_string().into(), &TEXT);
-    let jwks_url = reader.take_optional(of("jwks_url"), &ENDPOINT);
-    let url = url?;
+fn read_quota(reader: &mut Reader, key: &Key<u32, Option<u32>>) -> Option<u32> {
+    let quota = reader.take(key);
+    if quota.is_some_and(|quota| quota > QUOTA_MAX) {
+        reader.object(key, format!("must be at most {QUOTA_MAX}"));
+    }
+    quota
+}
+
+fn read_gitlab(reader: &mut Reader, entry: &str, public_url: &PublicUrl) -> Option<GitlabCi> {
+    let keys = GITLAB.at(entry);
+    let url = reader.take(&keys.url);
+    let project = reader.take(&keys.project);
+    let reference = reader.take(&keys.reference);
+    let token_file = reader.take(&keys.token_file);
+    let token = reader.take(&keys.token);
+    let ca_file = reader.take(&keys.ca_file);
+    let issuer = reader.take(&keys.issuer);
+    let audience = reader.take_or(&keys.audience, public_url.to_string().into());
+    let jwks_url = reader.take(&keys.jwks_url);
+    let (url, project, token_file) = (url?, project?, token_file?);
     let issuer = issuer.unwrap_or_else(|| url.clone());
-    Some(GitlabCi {
-        url,
-        project: project?,
-        reference,
-        token_file: token_file?,
-        token,
-        ca_file,
-        issuer,
-        audience,
-        jwks_url,
-    })
+    Some(GitlabCi { url, project, reference, token_file, token, ca_file, issuer, audience, jwks_url })
 }
 
-fn read_command(reader: &mut Reader, key: &str) -> Option<CommandCi> {
-    let of = |name: &str| format!("{key}.{name}");
-    let program = reader.take_required_anchored(of("program"), &WORDS, program_in);
-    let dir = reader.take_required_anchored(of("dir"), &FILE_PATH, |path, folder| folder.join(path));
-    let environment = reader.take(of("environment"), Vec::new(), &VARIABLES);
-    let isolates_jobs = reader.take(of("isolates_jobs"), false, &YES_OR_NO);
+fn read_command(reader: &mut Reader, entry: &str) -> Option<CommandCi> {
+    let keys = COMMAND.at(entry);
+    let program = reader.take(&keys.program);
+    let dir = reader.take(&keys.dir);
+    let environment = reader.take(&keys.environment);
+    let isolates_jobs = reader.take(&keys.isolates_jobs);
     Some(CommandCi { program: program?, dir: dir?, environment, isolates_jobs, supervisor: None })
 }
 
@@ -385,24 +369,25 @@ fn program_in(mut words: Vec<String>, folder: &Path) -> Vec<String> {
     words
 }
 
-fn read_editor(reader: &mut Reader, key: &str) -> Option<CiEditor> {
-    let of = |name: &str| format!("{key}.{name}");
-    let from = reader.take(of("editor"), EditorFrom::None, &EDITOR);
-    let url = reader.take_optional(of("editor_archive_url"), &URL);
-    let sha256 = reader.take_optional(of("editor_archive_sha256"), &SHA256);
+fn read_editor(reader: &mut Reader, entry: &str) -> Option<CiEditor> {
+    let EditorKeys { editor, editor_archive_url, editor_archive_sha256 } = EDITOR.at(entry);
+    let from = reader.take(&editor);
+    let url = reader.take(&editor_archive_url);
+    let sha256 = reader.take(&editor_archive_sha256);
     match (from, url, sha256) {
         (EditorFrom::None, None, None) => Some(CiEditor::None),
         (EditorFrom::Installed, None, None) => Some(CiEditor::Installed),
         (EditorFrom::Archive, Some(url), Some(sha256)) => Some(CiEditor::Archive { url, sha256 }),
         (EditorFrom::Archive, _, _) => {
-            if reader.is_sound(&[&of("editor_archive_url"), &of("editor_archive_sha256")]) {
-                reader.object(of("editor"), "needs editor_archive_url and editor_archive_sha256 beside it");
+            let others = [&*editor_archive_url.name, &editor_archive_sha256.name];
+            if reader.is_sound(&others) {
+                reader.object(&editor, format!("needs {} beside it", others.map(last).join(" and ")));
             }
             None
         }
         (EditorFrom::None | EditorFrom::Installed, url, _) => {
-            let name = if url.is_some() { "editor_archive_url" } else { "editor_archive_sha256" };
-            reader.object(of(name), "has no effect: editor is not `archive`");
+            let key = if url.is_some() { editor_archive_url.name } else { editor_archive_sha256.name };
+            reader.object(key, format!("has no effect: {} is not `archive`", last(&editor.name)));
             None
         }
     }

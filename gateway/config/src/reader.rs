@@ -2,12 +2,11 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use super::keys::Key;
 use super::problem::{BadConfig, ConfigProblem, ValueOrigin};
 use super::source::{self, Layers, Raw, variable_of};
-use super::value::{FILE_PATH, ValueKind};
 use super::{EffectiveRow, Origin};
 use gateway_types::Secret;
 
@@ -39,102 +38,45 @@ impl Reader {
         Self { layers, places: BTreeMap::new(), unsound: BTreeSet::new(), lists: BTreeSet::new(), rows: Vec::new() }
     }
 
-    /// Reads a key that always has a value.
-    pub(super) fn take<T>(&mut self, key: impl Into<DottedKey>, default: T, kind: &ValueKind<T>) -> T {
-        let key = key.into();
-        let value = self.read(&key, kind).unwrap_or(default);
-        self.add_row(key, Some((kind.show)(&value)), kind);
-        value
+    /// Reads a key as it is declared.
+    pub(super) fn take<T, R>(&mut self, key: &Key<T, R>) -> R {
+        (key.take)(self, key)
     }
 
-    /// Reads a key whose value must lie in a range.
-    pub(super) fn take_within<T: PartialOrd>(
-        &mut self,
-        key: impl Into<DottedKey>,
-        default: T,
-        range: RangeInclusive<T>,
-        kind: &ValueKind<T>,
-    ) -> T {
-        let key = key.into();
-        let mut value = self.read(&key, kind);
-        if value.as_ref().is_some_and(|value| !range.contains(value)) {
-            let (least, most) = ((kind.show)(range.start()), (kind.show)(range.end()));
-            self.object(key.clone(), format!("must be from {least} to {most}"));
-            value = None;
-        }
-        let value = value.unwrap_or(default);
-        self.add_row(key, Some((kind.show)(&value)), kind);
+    /// Reads a key that has this value while no layer sets it.
+    pub(super) fn take_or<T, R>(&mut self, key: &Key<T, R>, default: T) -> T {
+        let value = self.read(key).unwrap_or(default);
+        let value = self.anchor(key, value);
+        self.add_row(key, Some(&value));
         value
     }
 
     /// Reads a key that may have no value.
-    pub(super) fn take_optional<T>(&mut self, key: impl Into<DottedKey>, kind: &ValueKind<T>) -> Option<T> {
-        let key = key.into();
-        let value = self.read(&key, kind);
-        self.add_row(key, value.as_ref().map(kind.show), kind);
+    pub(super) fn take_optional<T, R>(&mut self, key: &Key<T, R>) -> Option<T> {
+        let value = self.read(key).map(|value| self.anchor(key, value));
+        self.add_row(key, value.as_ref());
         value
     }
 
     /// Reads a key that has no default. `None` is a noted problem.
-    pub(super) fn take_required<T>(&mut self, key: impl Into<DottedKey>, kind: &ValueKind<T>) -> Option<T> {
-        let key = key.into();
-        let value = self.take_optional(key.clone(), kind);
-        self.require(key, value, kind)
-    }
-
-    /// Reads a value with paths in it that has no default, as [`Reader::take_anchored`] does. `None` is a noted problem.
-    pub(super) fn take_required_anchored<T>(
-        &mut self,
-        key: impl Into<DottedKey>,
-        kind: &ValueKind<T>,
-        anchor: fn(T, &Path) -> T,
-    ) -> Option<T> {
-        let key = key.into();
-        let value = self.take_anchored(key.clone(), None, kind, anchor);
-        self.require(key, value, kind)
-    }
-
-    fn require<T>(&mut self, key: DottedKey, value: Option<T>, kind: &ValueKind<T>) -> Option<T> {
-        if value.is_none() && self.is_sound(&[&key]) {
-            let entry = key.rsplit_once('.').and_then(|(entry, _)| self.layers.entries.get(entry));
+    pub(super) fn take_required<T, R>(&mut self, key: &Key<T, R>) -> Option<T> {
+        let value = self.take_optional(key);
+        if value.is_none() && self.is_sound(&[&key.name]) {
+            let entry = key.name.rsplit_once('.').and_then(|(entry, _)| self.layers.entries.get(entry));
             let place = entry.cloned().unwrap_or(ValueOrigin::Default);
-            let mut problem = ConfigProblem::of_key(place, key.clone(), "is missing");
-            problem.accepted = Some(kind.accepted);
-            self.layers.problems.push(problem);
-            self.unsound.insert(key);
+            self.refuse(key, place, "is missing".to_owned(), None);
         }
         value
     }
 
-    /// Reads the path of a file or folder, which may have no value. One that stands in the file starts at the file's folder.
-    pub(super) fn take_path(&mut self, key: impl Into<DottedKey>) -> Option<PathBuf> {
-        self.take_anchored(key, None, &FILE_PATH, |path, folder| folder.join(path))
-    }
-
-    /// Reads the path of a file or folder that has a default, which starts at the file's folder too.
-    pub(super) fn take_path_or(&mut self, key: impl Into<DottedKey>, default: &str) -> PathBuf {
-        let default = PathBuf::from(default);
-        let read = self.take_anchored(key, Some(default.clone()), &FILE_PATH, |path, folder| folder.join(path));
-        read.unwrap_or(default)
-    }
-
-    /// Reads a value with paths in it. `anchor` lets relative ones start at a folder: that of the file, for values in
-    /// it and for defaults. Those of variables and flags start at the working directory, in which they were typed.
-    pub(super) fn take_anchored<T>(
-        &mut self,
-        key: impl Into<DottedKey>,
-        default: Option<T>,
-        kind: &ValueKind<T>,
-        anchor: fn(T, &Path) -> T,
-    ) -> Option<T> {
-        let key = key.into();
-        let mut value = self.read(&key, kind).or(default);
-        let is_of_file = matches!(self.places.get(&key), Some(ValueOrigin::Default | ValueOrigin::File { .. }));
-        if is_of_file && let Some(folder) = self.folder() {
-            value = value.map(|value| anchor(value, &folder));
+    /// Lets relative paths start at a folder: that of the file, for values in it and for defaults. Those of variables
+    /// and flags start at the working directory, in which they were typed.
+    fn anchor<T, R>(&self, key: &Key<T, R>, value: T) -> T {
+        let is_of_file = matches!(self.places.get(&key.name), Some(ValueOrigin::Default | ValueOrigin::File { .. }));
+        match (key.kind.anchor, self.folder()) {
+            (Some(anchor), Some(folder)) if is_of_file => anchor(value, &folder),
+            (_, _) => value,
         }
-        self.add_row(key, value.as_ref().map(kind.show), kind);
-        value
     }
 
     /// Returns the folder of the file that was read; `None` if that is the working directory, or no file was read.
@@ -160,17 +102,19 @@ impl Reader {
         self.layers.lists.get(key).is_none_or(|list| list.tables == 0)
     }
 
-    /// Reads a table with free keys. Returns them with their values, in the order of their names.
-    pub(super) fn table(&mut self, key: &str) -> Vec<(String, String)> {
-        let inside = |name: &String| name.strip_prefix(key).is_some_and(|rest| rest.starts_with('.'));
+    /// Reads the table with free names in an entry of a list, of which a key stands for each. Returns them with their
+    /// values, in the order of their names.
+    pub(super) fn table<R>(&mut self, each: &Key<String, R>, entry: &str) -> Vec<(String, String)> {
+        let key = each.collection_at(entry);
+        let inside = |name: &String| name.strip_prefix(&key).is_some_and(|rest| rest.starts_with('.'));
         let found: Vec<(String, Raw)> =
             self.layers.values.iter().filter(|(name, _)| inside(name)).map(|(k, v)| (k.clone(), v.clone())).collect();
-        self.lists.insert(key.to_owned().into());
+        self.lists.insert(key.clone().into());
         let mut read = Vec::new();
         for (full, raw) in found {
             let name = source::unquoted(full.get(key.len() + 1..).unwrap_or_default());
             self.places.insert(full.clone().into(), raw.place);
-            self.push_row(full.clone().into(), Some(raw.text.clone()), "a text");
+            self.push_row(full.clone().into(), Some(raw.text.clone()), each.kind.accepted);
             match name {
                 Some(name) => read.push((name, raw.text)),
                 None => self.object(full, "is more than one name; put quotes around a name with dots"),
@@ -194,7 +138,7 @@ impl Reader {
     }
 
     /// Returns whether a layer set a key that was read.
-    pub(super) fn is_set(&self, key: &str) -> bool {
+    fn is_set(&self, key: &str) -> bool {
         self.places.get(key).is_some_and(|place| *place != ValueOrigin::Default)
     }
 
@@ -216,6 +160,15 @@ impl Reader {
             problem = problem.showing(value);
         }
         self.layers.problems.push(problem);
+    }
+
+    /// Notes the same problem of each of some keys that has a value.
+    pub(super) fn object_to_set(&mut self, keys: &[&DottedKey], wrong: &str) {
+        for key in keys {
+            if self.is_set(key) && self.is_sound(&[key]) {
+                self.object((*key).clone(), wrong);
+            }
+        }
     }
 
     /// Notes that two keys contradict each other, at the one that was set: a default has no line to look up.
@@ -272,30 +225,43 @@ impl Reader {
         Ok(self.rows)
     }
 
-    fn read<T>(&mut self, key: &DottedKey, kind: &ValueKind<T>) -> Option<T> {
-        let Some(Raw { text, place }) = self.layers.values.get(&**key) else {
-            self.places.insert(key.clone(), ValueOrigin::Default);
+    /// Reads a value, and checks its bounds.
+    fn read<T, R>(&mut self, key: &Key<T, R>) -> Option<T> {
+        let Some(Raw { text, place }) = self.layers.values.get(&*key.name).cloned() else {
+            self.places.insert(key.name.clone(), ValueOrigin::Default);
             return None;
         };
-        self.places.insert(key.clone(), place.clone());
-        match (kind.parse)(text) {
-            Ok(value) => Some(value),
-            Err(wrong) => {
-                let mut problem = ConfigProblem::of_key(place.clone(), key.clone(), wrong);
-                problem.accepted = Some(kind.accepted);
-                if !kind.secret {
-                    problem = problem.showing(text);
+        self.places.insert(key.name.clone(), place.clone());
+        match (key.kind.parse)(&text) {
+            Ok(value) => match (key.outside)(&value) {
+                None => Some(value),
+                Some(bounds) => {
+                    let [least, most] = [bounds.start(), bounds.end()].map(key.kind.show);
+                    self.object(key, format!("must be from {least} to {most}"));
+                    None
                 }
-                self.layers.problems.push(problem);
-                self.unsound.insert(key.clone());
+            },
+            Err(wrong) => {
+                self.refuse(key, place, wrong, (!key.kind.secret).then_some(&*text));
                 None
             }
         }
     }
 
-    fn add_row<T>(&mut self, key: DottedKey, value: Option<String>, kind: &ValueKind<T>) {
-        let value = value.map(|value| if kind.secret { Secret::MASK.to_owned() } else { value });
-        self.push_row(key, value, kind.accepted);
+    /// Notes a problem of a value that has no meaning, or is not there.
+    fn refuse<T, R>(&mut self, key: &Key<T, R>, place: ValueOrigin, wrong: String, shown: Option<&str>) {
+        let mut problem = ConfigProblem::of_key(place, key.name.clone(), wrong);
+        problem.accepted = Some(key.kind.accepted);
+        self.layers.problems.push(match shown {
+            Some(value) => problem.showing(value),
+            None => problem,
+        });
+        self.unsound.insert(key.name.clone());
+    }
+
+    fn add_row<T, R>(&mut self, key: &Key<T, R>, value: Option<&T>) {
+        let shown = |value| if key.kind.secret { Secret::MASK.to_owned() } else { (key.kind.show)(value) };
+        self.push_row(key.name.clone(), value.map(shown), key.kind.accepted);
     }
 
     fn push_row(&mut self, key: DottedKey, value: Option<String>, accepted: &'static str) {
@@ -383,14 +349,19 @@ fn slips(from: &str, to: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::super::value::ValueKind;
     use super::*;
 
-    const TOKEN: ValueKind<Secret> = ValueKind {
-        accepted: "a token",
-        parse: |text| if text.len() > 3 { Ok(Secret::new(text.to_owned())) } else { Err("too short".to_owned()) },
-        show: |secret| secret.reveal().to_owned(),
-        secret: true,
-    };
+    const TOKEN: ValueKind<Secret> = ValueKind::new(
+        "a token",
+        |text| if text.len() > 3 { Ok(Secret::new(text.to_owned())) } else { Err("too short".to_owned()) },
+        |secret| secret.reveal().to_owned(),
+    )
+    .secret();
+
+    fn key() -> Key<Secret, Option<Secret>> {
+        Key { name: "token".into(), kind: &TOKEN, outside: |_| None, take: Reader::take_optional }
+    }
 
     fn reader_with(key: &str, text: &str) -> Reader {
         let mut layers = Layers::default();
@@ -401,14 +372,14 @@ mod tests {
     #[test]
     fn secret_is_masked_in_rows() {
         let mut reader = reader_with("token", "hunter2");
-        assert_eq!(reader.take_optional("token", &TOKEN).unwrap().reveal(), "hunter2");
+        assert_eq!(reader.take(&key()).unwrap().reveal(), "hunter2");
         assert_eq!(reader.finish().unwrap()[0].value.as_deref(), Some(Secret::MASK));
     }
 
     #[test]
     fn secret_is_absent_from_problems() {
         let mut reader = reader_with("token", "abc");
-        assert_eq!(reader.take_optional("token", &TOKEN), None);
+        assert_eq!(reader.take(&key()), None);
         assert_eq!(reader.finish().unwrap_err().to_string(), "default: token: too short; accepted: a token");
     }
 

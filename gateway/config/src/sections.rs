@@ -1,24 +1,22 @@
-//! The keys: name, default, kind and bounds of each, in one place.
+//! Sections whose structs are the plain lists of their keys, and the reading of all sections.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
+use gateway_types::{PublicUrl, Scheme, Zone};
 use tracing::Level;
 use tunnel_proto::limit::{
     CHANNELS_MAX, LANES_MAX, RESUME_GRACE, SESSION_BUDGET_BYTES, WINDOW_BYTES_INITIAL, WINDOW_BYTES_MAX,
 };
 
-use super::acme;
-use super::agents::{self, YES_OR_NO};
+use super::keys::{keys, section};
 use super::reader::Reader;
 use super::value::{
-    ADDRESS, ADDRESS_OR_OFF, COUNT, COUNT_32, DURATION, HOST_NAMES, NETWORKS, PUBLIC_URL, SIZE, ValueKind, ZONE,
+    ADDRESS, ADDRESS_OR_OFF, COUNT, COUNT_32, DURATION, FILE_PATH, HOST_NAMES, IpNetwork, NETWORKS, PUBLIC_URL, SIZE,
+    ValueKind, YES_OR_NO, ZONE, words,
 };
-use super::{
-    AuditLog, ClientCa, Config, Limits, Listen, Log, Timeouts, Tls, TlsFiles, Tunnel, auth, ci, environments, store,
-};
-use gateway_types::PublicUrl;
-use gateway_types::{Scheme, Zone};
+use super::{Config, acme, agents, auth, ci, environments, store, tls};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -28,23 +26,173 @@ const GIB: u64 = 1 << 30;
 const COUNT_MAX: usize = 10_000_000;
 const COUNT_32_MAX: u32 = 10_000_000;
 
-/// Kind of sign-in for users.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AuthMode {
-    /// A one-time link in the log; for one developer's machine.
-    Dev,
-    /// With an `OpenID` Connect provider.
-    Oidc,
+keys! {
+    SITE: SiteKeys below "" {
+        /// Domain under which workspaces live: `PORT-NAME.ZONE`. In production one that is in the Public Suffix List or
+        /// has nothing else under it.
+        zone: Zone = ZONE, or default_zone();
+        /// URL of the home page, of sign-in and of the API; better on another registrable domain than `zone`. Follows
+        /// `listen.public` and `tls.public` unless it is set.
+        public_url: PublicUrl = PUBLIC_URL, follows;
+    }
 }
 
-impl AuthMode {
-    /// Returns the mode as the file spells it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Dev => "dev",
-            Self::Oidc => "oidc",
-        }
+keys! {
+    FOLDERS: FolderKeys below "" {
+        /// Folder with the configurations of cluster agents: `NAME/config.yaml` and `NAME/environment_templates/`.
+        agents_dir: PathBuf = FILE_PATH, optional;
+    }
+}
+
+section! {
+    /// Addresses to listen on.
+    pub struct Listen, LISTEN: ListenKeys below "listen." {
+        /// Address for users: browsers, and programs that use the API.
+        public: SocketAddr = ADDRESS, or loopback(8080);
+        /// Address for agents, which `workspace-agent run --gateway` dials.
+        agents: SocketAddr = ADDRESS, or loopback(8081);
+        /// Address of health, readiness, metrics and live sessions, without a sign-in: keep it private.
+        admin: Option<SocketAddr> = ADDRESS_OR_OFF, or Some(loopback(8082));
+        /// Names by which requests may reach `listen.admin`, beside addresses and `localhost`; commas between them.
+        /// Requests for other names get the status 421: they may come from a page whose name was made to lead here.
+        admin_hosts: Vec<String> = HOST_NAMES, or Vec::new();
+        /// Load balancers in front of users and agents that announce the client's address with the PROXY protocol,
+        /// version 1 or 2. Every connection from these must carry it; from all others it is never read.
+        trusted_proxies: Vec<IpNetwork> = NETWORKS, or Vec::new();
+        /// Lets WebSockets be opened on streams of HTTP/2 (RFC 8441). Without it, browsers open a connection for each.
+        websocket_http2: bool = YES_OR_NO, or true;
+    }
+}
+
+section! {
+    /// Log output.
+    pub struct Log, LOG: LogKeys below "log." {
+        /// Least important level that is written; a filter in `GATEWAY_LOG` is finer.
+        level: Level = LOG_LEVEL, or Level::INFO;
+        /// Shape of a line.
+        format: LogFormat = LOG_FORMAT, or LogFormat::Text;
+    }
+}
+
+section! {
+    /// The audit log.
+    pub struct AuditLog, AUDIT: AuditKeys below "audit." {
+        /// File of the audit log; without one its records are in the log, with the target `audit`.
+        path: PathBuf = FILE_PATH, optional;
+        /// Largest size of the file; it is put aside before it would grow beyond this.
+        rotate_bytes: u64 = SIZE, or 64 * MIB, in KIB..=1024 * GIB;
+        /// Files put aside that are kept.
+        keep: u32 = COUNT_32, or 8, in 0..=1000;
+    }
+}
+
+section! {
+    /// Time limits, one for each kind of wait. All are above zero.
+    pub struct Timeouts, TIMEOUTS: TimeoutKeys below "timeouts." {
+        /// Wait in a TLS handshake: once for the client's hello, and once for the rest.
+        tls_handshake: Duration = DURATION, or Duration::from_secs(10);
+        /// Time from the first wait for a request's head to its last byte.
+        request_header: Duration = DURATION, or Duration::from_secs(30);
+        /// Silence of a request's body, while its app has not answered.
+        request_body_idle: Duration = DURATION, or Duration::from_mins(1);
+        /// Silence of a user's connection that leaves sent bytes unread.
+        reader_stalled: Duration = DURATION, or Duration::from_mins(2);
+        /// Time from opening a channel to the agent's answer; then `open_timeout`.
+        channel_open: Duration = DURATION, or Duration::from_secs(10);
+        /// Time from the request to the head of the app's answer; then `response_timeout`. Raise it for apps that think
+        /// for long before they answer.
+        response_header: Duration = DURATION, or Duration::from_mins(1);
+        /// Silence of an upgraded stream (WebSocket or TCP), both ways.
+        stream_idle: Duration = DURATION, or Duration::from_hours(1);
+        /// Time that a connection to an app is kept without a request.
+        upstream_idle: Duration = DURATION, or Duration::from_mins(1);
+        /// Time from the stop signal to closing everything that is still open.
+        drain: Duration = DURATION, or Duration::from_secs(30);
+        /// Time from an agent's connection to its first message, `Hello`.
+        agent_hello: Duration = DURATION, or Duration::from_secs(10);
+    }
+}
+
+section! {
+    /// Bounds beyond which the gateway refuses. All are above zero, except `external_workspaces_per_user`.
+    pub struct Limits, LIMITS: LimitKeys below "limits." {
+        /// Connections of users from one address at a time on which no user has signed in.
+        connections_per_address: u32 = COUNT_32, or 512, in 1..=COUNT_32_MAX;
+        /// New connections of users from one address in a second, and four times as many at once; faster ones wait, and
+        /// are then refused.
+        connections_per_second_per_address: u32 = COUNT_32, or 500, in 1..=COUNT_32_MAX;
+        // A few thousand agents behind one address that all redial are connected after some seconds; silent connections
+        // take a fifth of the room for all agents.
+        /// Connections of agents from one address at a time that have no session yet. Above it, the oldest of them is
+        /// cut.
+        agent_connections_per_address: u32 = COUNT_32, or 4_096, in 1..=COUNT_32_MAX;
+        /// New connections of agents from one address in a second, and four times as many at once; faster ones wait,
+        /// and are then cut.
+        agent_connections_per_second_per_address: u32 = COUNT_32, or 1_000, in 1..=COUNT_32_MAX;
+        /// TLS handshakes of users from one address at a time.
+        handshakes_per_address: u32 = COUNT_32, or 64, in 1..=COUNT_32_MAX;
+        /// Tokens, cookies and codes from one address in a minute that are not good. Good ones pass above it too,
+        /// unless the store would have to be read for them.
+        failed_sign_ins_per_minute: u32 = COUNT_32, or 300, in 1..=COUNT_32_MAX;
+        /// Requests and streams in flight to one port of a workspace, so that a public one leaves room for the others.
+        requests_per_port: u32 = COUNT_32, or 1024, in 1..=COUNT_32_MAX;
+        /// Requests and streams in flight of one user.
+        requests_per_user: u32 = COUNT_32, or 4096, in 1..=COUNT_32_MAX;
+        /// Requests of one user in a second, and four times as many at once.
+        requests_per_second_per_user: u32 = COUNT_32, or 5_000, in 1..=COUNT_32_MAX;
+        /// Requests and streams in flight of one address without a user: at public ports.
+        requests_per_address: u32 = COUNT_32, or 256, in 1..=COUNT_32_MAX;
+        /// Requests of one address in a second without a user, and as many at once. Connections that go on above it are
+        /// closed.
+        requests_per_second_per_address: u32 = COUNT_32, or 1_000, in 1..=COUNT_32_MAX;
+        /// HTTP/2 streams of one user connection in a second that end with a reset, and some seconds' worth at once.
+        http2_resets_per_second: u32 = COUNT_32, or 100, in 1..=COUNT_32_MAX;
+        /// Connections of users at a time. Near it, those that have been idle for longest are closed for new ones.
+        connections: usize = COUNT, or 10_000, in 1..=COUNT_MAX;
+        /// TLS handshakes at a time.
+        handshakes: usize = COUNT, or 256, in 1..=COUNT_MAX;
+        // hyper refuses a read buffer below 8 KiB.
+        /// Size of a request's head.
+        header_bytes: u64 = SIZE, or 64 * KIB, in 8 * KIB..=16 * MIB;
+        /// Header fields of a request.
+        headers: usize = COUNT, or 100, in 1..=10_000;
+        /// Requests and streams in flight to one workspace.
+        requests_per_workspace: usize = COUNT, or 2048, in 1..=COUNT_MAX;
+        /// HTTP/2 streams of one user connection.
+        http2_streams: u32 = COUNT_32, or 256, in 1..=100_000;
+        /// Agent sessions at a time.
+        sessions: usize = COUNT, or 20_000, in 1..=COUNT_MAX;
+        /// New agent sessions in a second; faster ones wait, and beyond some seconds get a time to come back.
+        sessions_per_second: u32 = COUNT_32, or 1_000, in 1..=1_000_000;
+        /// External workspaces that one user may have made without the operator; 0 leaves them to the operator.
+        external_workspaces_per_user: u32 = COUNT_32, or 10, in 0..=1_000_000;
+    }
+}
+
+section! {
+    /// The agents' tunnel. `window_initial <= window_max <= session_budget <= owner_budget <= replica_budget`.
+    pub struct Tunnel, TUNNEL: TunnelKeys below "tunnel." {
+        /// Sum of the windows of one session.
+        session_budget: u64 = SIZE, or SESSION_BUDGET_BYTES, in KIB..=1024 * GIB;
+        /// Sum of the windows of one replica, which bounds its memory for traffic.
+        replica_budget: u64 = SIZE, or 512 * MIB, in KIB..=1024 * GIB;
+        /// Window of a new channel.
+        window_initial: u64 = SIZE, or u64::from(WINDOW_BYTES_INITIAL), in KIB..=GIB;
+        /// Widest window that a channel can grow to.
+        window_max: u64 = SIZE, or u64::from(WINDOW_BYTES_MAX), in KIB..=GIB;
+        /// Sum of the windows of all workspaces of one owner. By default half of `replica_budget`, so that no owner
+        /// with many workspaces takes it all, but no less than `session_budget`.
+        owner_budget: u64 = SIZE, follows session_budget.max(replica_budget / 2), in KIB..=1024 * GIB;
+        /// Channels of one session at a time.
+        channels_per_session: u32 = COUNT_32, or CHANNELS_MAX, in 1..=1_000_000;
+        /// Silence after which the other side has to give a sign of life.
+        keepalive_interval: Duration = DURATION, or Duration::from_secs(20);
+        /// Longest wait for that sign of life.
+        keepalive_timeout: Duration = DURATION, or Duration::from_secs(10);
+        /// Time for which a session whose link broke is kept, with all its streams.
+        resume_grace: Duration = DURATION, or RESUME_GRACE;
+        /// Links that one session may have at once (`workspace-agent run --lanes`).
+        lanes_max: u32 = COUNT_32, or 8, in 1..=LANES_MAX;
     }
 }
 
@@ -68,31 +216,12 @@ impl LogFormat {
     }
 }
 
-pub(super) const AUTH_MODE: ValueKind<AuthMode> = ValueKind {
-    accepted: "`dev` or `oidc`",
-    parse: |text| match text {
-        "dev" => Ok(AuthMode::Dev),
-        "oidc" => Ok(AuthMode::Oidc),
-        _ => Err("unknown way to sign in".to_owned()),
-    },
-    show: |mode| mode.as_str().to_owned(),
-    secret: false,
-};
+const LOG_FORMAT: ValueKind<LogFormat> =
+    words!("`text` or `json`", "unknown format", "text" => LogFormat::Text, "json" => LogFormat::Json);
 
-const LOG_FORMAT: ValueKind<LogFormat> = ValueKind {
-    accepted: "`text` or `json`",
-    parse: |text| match text {
-        "text" => Ok(LogFormat::Text),
-        "json" => Ok(LogFormat::Json),
-        _ => Err("unknown format".to_owned()),
-    },
-    show: |format| format.as_str().to_owned(),
-    secret: false,
-};
-
-const LOG_LEVEL: ValueKind<Level> = ValueKind {
-    accepted: "`error`, `warn`, `info`, `debug` or `trace`",
-    parse: |text| match text {
+const LOG_LEVEL: ValueKind<Level> = ValueKind::new(
+    "`error`, `warn`, `info`, `debug` or `trace`",
+    |text| match text {
         "error" => Ok(Level::ERROR),
         "warn" => Ok(Level::WARN),
         "info" => Ok(Level::INFO),
@@ -100,18 +229,17 @@ const LOG_LEVEL: ValueKind<Level> = ValueKind {
         "trace" => Ok(Level::TRACE),
         _ => Err("unknown level".to_owned()),
     },
-    show: |level| level.as_str().to_ascii_lowercase(),
-    secret: false,
-};
+    |level| level.as_str().to_ascii_lowercase(),
+);
 
 /// Reads every key; the rows of the result are still empty.
 pub(super) fn read(reader: &mut Reader) -> Config {
-    let zone = reader.take("zone", default_zone(), &ZONE);
-    let listen = read_listen(reader);
-    let mut tls = read_tls(reader);
+    let zone = reader.take(&SITE.zone);
+    let listen = Listen::read(reader);
+    let mut tls = tls::read(reader);
     let scheme = if tls.public.is_some() { Scheme::Https } else { Scheme::Http };
     let public_url = PublicUrl::on_localhost(scheme, listen.public.port());
-    let public_url = reader.take("public_url", public_url, &PUBLIC_URL);
+    let public_url = reader.take_or(&SITE.public_url, public_url);
     tls.acme = acme::read(reader, &public_url, &zone);
     if let (Some(acme), None) = (&tls.acme, &tls.public) {
         tls.public = Some(acme::files(acme));
@@ -126,167 +254,21 @@ pub(super) fn read(reader: &mut Reader) -> Config {
         tls,
         store: store::read(reader),
         auth: auth::read(reader, agents),
-        log: Log {
-            level: reader.take("log.level", Level::INFO, &LOG_LEVEL),
-            format: reader.take("log.format", LogFormat::Text, &LOG_FORMAT),
-        },
-        audit: AuditLog {
-            path: reader.take_path("audit.path"),
-            rotate_bytes: reader.take_within("audit.rotate_bytes", 64 * MIB, KIB..=1024 * GIB, &SIZE),
-            keep: reader.take_within("audit.keep", 8, 0..=1000, &COUNT_32),
-        },
-        agents_dir: reader.take_path("agents_dir"),
+        log: Log::read(reader),
+        audit: AuditLog::read(reader),
+        agents_dir: reader.take(&FOLDERS.agents_dir),
         ci,
         environments,
-        timeouts: read_timeouts(reader),
-        limits: read_limits(reader),
-        tunnel: read_tunnel(reader),
+        timeouts: Timeouts::read(reader),
+        limits: Limits::read(reader),
+        tunnel: Tunnel::read(reader),
         rows: Vec::new(),
         file: None,
     }
 }
 
-fn read_listen(reader: &mut Reader) -> Listen {
-    let loopback = |port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
-    Listen {
-        public: reader.take("listen.public", loopback(8080), &ADDRESS),
-        agents: reader.take("listen.agents", loopback(8081), &ADDRESS),
-        admin: reader.take("listen.admin", Some(loopback(8082)), &ADDRESS_OR_OFF),
-        admin_hosts: reader.take("listen.admin_hosts", Vec::new(), &HOST_NAMES),
-        trusted_proxies: reader.take("listen.trusted_proxies", Vec::new(), &NETWORKS),
-        websocket_http2: reader.take("listen.websocket_http2", true, &YES_OR_NO),
-    }
-}
-
-fn read_tls(reader: &mut Reader) -> Tls {
-    const PUBLIC: [&str; 3] = ["tls.public.cert", "tls.public.key", "tls.public.certs_dir"];
-    const AGENTS: [&str; 3] = ["tls.agents.cert", "tls.agents.key", "tls.agents.certs_dir"];
-    Tls {
-        public: read_tls_files(reader, PUBLIC, None),
-        agents: read_tls_files(reader, AGENTS, Some("tls.agents.client_ca")),
-        acme: None,
-    }
-}
-
-fn read_tls_files(
-    reader: &mut Reader,
-    [cert_key, key_key, dir_key]: [&'static str; 3],
-    client_ca_key: Option<&'static str>,
-) -> Option<TlsFiles> {
-    let cert = reader.take_path(cert_key);
-    let key = reader.take_path(key_key);
-    let certs_dir = reader.take_path(dir_key);
-    let client_ca = client_ca_key.and_then(|name| read_client_ca(reader, name));
-    if !reader.is_sound(&[cert_key, key_key]) {
-        return None;
-    }
-    match (cert, key) {
-        (Some(cert), Some(key)) => {
-            return Some(TlsFiles { cert, key, certs_dir, client_ca: client_ca.map(|(_, ca)| ca) });
-        }
-        (Some(_), None) => reader.object(cert_key, format!("needs {key_key} beside it")),
-        (None, Some(_)) => reader.object(key_key, format!("needs {cert_key} beside it")),
-        (None, None) => {
-            let alone = client_ca.map(|(name, _)| name).or(certs_dir.map(|_| dir_key));
-            if let Some(name) = alone {
-                reader.object(name, format!("needs {cert_key} and {key_key} beside it"));
-            }
-        }
-    }
-    None
-}
-
-fn read_client_ca(reader: &mut Reader, name: &'static str) -> Option<(&'static str, ClientCa)> {
-    const REQUIRED: &str = "auth.agents.mtls.required";
-    let file = reader.take_path(name);
-    let required = reader.take(REQUIRED, false, &YES_OR_NO);
-    if required && file.is_none() {
-        reader.object(REQUIRED, format!("needs {name}: no authority says which certificates count"));
-    }
-    Some((name, ClientCa { file: file?, required }))
-}
-
-fn read_timeouts(reader: &mut Reader) -> Timeouts {
-    let mut take = |key, seconds| reader.take(key, Duration::from_secs(seconds), &DURATION);
-    Timeouts {
-        tls_handshake: take("timeouts.tls_handshake", 10),
-        request_header: take("timeouts.request_header", 30),
-        request_body_idle: take("timeouts.request_body_idle", 60),
-        reader_stalled: take("timeouts.reader_stalled", 2 * 60),
-        channel_open: take("timeouts.channel_open", 10),
-        response_header: take("timeouts.response_header", 60),
-        stream_idle: take("timeouts.stream_idle", 60 * 60),
-        upstream_idle: take("timeouts.upstream_idle", 60),
-        drain: take("timeouts.drain", 30),
-        agent_hello: take("timeouts.agent_hello", 10),
-    }
-}
-
-fn read_limits(reader: &mut Reader) -> Limits {
-    // A bound of the configuration's own: more is as good as none.
-    let mut count = |key, default| reader.take_within(key, default, 1..=COUNT_32_MAX, &COUNT_32);
-    let connections_per_address = count("limits.connections_per_address", 512);
-    let connections_per_second_per_address = count("limits.connections_per_second_per_address", 500);
-    // A few thousand agents behind one address that all redial are connected after some seconds; silent connections
-    // take a fifth of what there is for all agents.
-    let agent_connections_per_address = count("limits.agent_connections_per_address", 4_096);
-    let agent_connections_per_second_per_address = count("limits.agent_connections_per_second_per_address", 1_000);
-    let handshakes_per_address = count("limits.handshakes_per_address", 64);
-    let failed_sign_ins_per_minute = count("limits.failed_sign_ins_per_minute", 300);
-    let requests_per_port = count("limits.requests_per_port", 1024);
-    let requests_per_user = count("limits.requests_per_user", 4096);
-    let requests_per_second_per_user = count("limits.requests_per_second_per_user", 5_000);
-    let requests_per_address = count("limits.requests_per_address", 256);
-    let requests_per_second_per_address = count("limits.requests_per_second_per_address", 1_000);
-    let http2_resets_per_second = count("limits.http2_resets_per_second", 100);
-    Limits {
-        connections: reader.take_within("limits.connections", 10_000, 1..=COUNT_MAX, &COUNT),
-        connections_per_address,
-        connections_per_second_per_address,
-        agent_connections_per_address,
-        agent_connections_per_second_per_address,
-        handshakes: reader.take_within("limits.handshakes", 256, 1..=COUNT_MAX, &COUNT),
-        handshakes_per_address,
-        failed_sign_ins_per_minute,
-        // hyper refuses a read buffer below 8 KiB.
-        header_bytes: reader.take_within("limits.header_bytes", 64 * KIB, 8 * KIB..=16 * MIB, &SIZE),
-        headers: reader.take_within("limits.headers", 100, 1..=10_000, &COUNT),
-        requests_per_workspace: reader.take_within("limits.requests_per_workspace", 2048, 1..=COUNT_MAX, &COUNT),
-        requests_per_port,
-        requests_per_user,
-        requests_per_second_per_user,
-        requests_per_address,
-        requests_per_second_per_address,
-        http2_streams: reader.take_within("limits.http2_streams", 256, 1..=100_000, &COUNT_32),
-        http2_resets_per_second,
-        sessions: reader.take_within("limits.sessions", 20_000, 1..=COUNT_MAX, &COUNT),
-        sessions_per_second: reader.take_within("limits.sessions_per_second", 1_000, 1..=1_000_000, &COUNT_32),
-        external_workspaces_per_user: reader.take_within(
-            "limits.external_workspaces_per_user",
-            10,
-            0..=1_000_000,
-            &COUNT_32,
-        ),
-    }
-}
-
-fn read_tunnel(reader: &mut Reader) -> Tunnel {
-    let session_budget = reader.take_within("tunnel.session_budget", SESSION_BUDGET_BYTES, KIB..=1024 * GIB, &SIZE);
-    let replica_budget = reader.take_within("tunnel.replica_budget", 512 * MIB, KIB..=1024 * GIB, &SIZE);
-    // Half of the replica's budget, so that no owner with many workspaces takes it all.
-    let owner_budget = session_budget.max(replica_budget / 2);
-    Tunnel {
-        window_initial: reader.take_within("tunnel.window_initial", u64::from(WINDOW_BYTES_INITIAL), KIB..=GIB, &SIZE),
-        window_max: reader.take_within("tunnel.window_max", u64::from(WINDOW_BYTES_MAX), KIB..=GIB, &SIZE),
-        session_budget,
-        owner_budget: reader.take_within("tunnel.owner_budget", owner_budget, KIB..=1024 * GIB, &SIZE),
-        replica_budget,
-        channels_per_session: reader.take_within("tunnel.channels_per_session", CHANNELS_MAX, 1..=1_000_000, &COUNT_32),
-        keepalive_interval: reader.take("tunnel.keepalive_interval", Duration::from_secs(20), &DURATION),
-        keepalive_timeout: reader.take("tunnel.keepalive_timeout", Duration::from_secs(10), &DURATION),
-        resume_grace: reader.take("tunnel.resume_grace", RESUME_GRACE, &DURATION),
-        lanes_max: reader.take_within("tunnel.lanes_max", 8, 1..=LANES_MAX, &COUNT_32),
-    }
+fn loopback(port: u16) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)
 }
 
 fn default_zone() -> Zone {

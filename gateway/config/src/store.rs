@@ -4,40 +4,40 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::DEFAULT_DATABASE;
+use super::keys::section;
 use super::reader::Reader;
-use super::value::{DURATION, STORE_URL, StoreUrl};
-
-/// Default of `store.outage_max`: during a longer outage of the database, no user gets in any more.
-const OUTAGE_MAX: Duration = Duration::from_secs(60 * 60);
+use super::value::{DURATION, FILE_PATH, STORE_URL, StoreUrl};
 
 /// The key's file when none is named.
 const KEY_FILE: &str = "gateway.key";
 
-/// The database.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoreConfig {
-    /// The database (`store.url`).
-    pub url: StoreUrl,
-    /// The file that holds the password for a server, if the URL does not (`store.password_file`).
-    pub password_file: Option<PathBuf>,
-    /// The file with the key that seals secrets in the database (`store.key_file`); `None` is the one of
-    /// [`StoreConfig::key_file`].
-    pub key_file: Option<PathBuf>,
-    /// Time for which the name of a deleted workspace is held back for its owner (`store.name_hold`); zero for not at
-    /// all.
-    pub name_hold: Duration,
-    /// Time for which earlier answers of the database count while it is away (`store.outage_max`).
-    pub outage_max: Duration,
+section! {
+    /// The database.
+    pub struct StoreConfig, STORE: StoreKeys below "store." {
+        /// The database: one file with SQLite, or PostgreSQL 11 or newer (`sslmode`, `sslrootcert`, `sslcert`, `sslkey`
+        /// and others behind `?`).
+        url: StoreUrl = STORE_URL, or StoreUrl::SqliteFile(DEFAULT_DATABASE.into());
+        /// File with the password of PostgreSQL, if the URL has none.
+        password_file: PathBuf = FILE_PATH, optional;
+        /// File with the key that seals secrets in the database; made at the first start. `gateway.key` beside the
+        /// database's file, or beside this configuration for PostgreSQL, unless set. Back it up, and not with the
+        /// database.
+        key_file: PathBuf = FILE_PATH, optional;
+        /// Time for which the name of a deleted workspace is held back for its owner: browsers keep for long what its
+        /// pages stored, and another name is easily found.
+        name_hold: Duration = DURATION, or Duration::from_hours(90 * 24);
+        /// Longest outage of the database in which users, tokens and agents that were known before are still let in.
+        /// Those that were never looked up are refused at once.
+        outage_max: Duration = DURATION, or Duration::from_hours(1), in Duration::ZERO..=Duration::from_hours(24);
+    } also {}
 }
-
-/// Default of `store.name_hold`: browsers keep what pages stored for long, and another name is easily found.
-const NAME_HOLD: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
 impl StoreConfig {
     /// Returns the configuration in which only the URL is set.
     #[must_use]
     pub fn at(url: StoreUrl) -> Self {
-        Self { url, password_file: None, key_file: None, name_hold: NAME_HOLD, outage_max: OUTAGE_MAX }
+        let (name_hold, outage_max) = (STORE.name_hold.default(), STORE.outage_max.default());
+        Self { url, password_file: None, key_file: None, name_hold, outage_max }
     }
 
     /// Returns the path of the key: the file that is named, else `gateway.key` beside the database's file. For a
@@ -56,29 +56,26 @@ impl StoreConfig {
 
 /// Reads the keys.
 pub(super) fn read(reader: &mut Reader) -> StoreConfig {
-    const PASSWORD_FILE: &str = "store.password_file";
-    let default = StoreUrl::SqliteFile(PathBuf::from(DEFAULT_DATABASE));
-    let url = reader.take_anchored("store.url", Some(default.clone()), &STORE_URL, |url, folder| url.anchored(folder));
-    let url = url.unwrap_or(default);
-    let password_file = reader.take_path(PASSWORD_FILE);
-    let key_file = reader.take_path("store.key_file");
+    let url = reader.take(&STORE.url);
+    let password_file = reader.take(&STORE.password_file);
+    let key_file = reader.take(&STORE.key_file);
     // A database on a server has no folder of its own to keep the key in.
     let beside_file = || reader.folder().map(|folder| folder.join(KEY_FILE));
     let key_file = key_file.or_else(|| matches!(url, StoreUrl::Postgres(_)).then(beside_file).flatten());
-    if password_file.is_some() && reader.is_sound(&["store.url"]) {
+    if password_file.is_some() && reader.is_sound(&[&STORE.url.name]) {
         match &url {
             StoreUrl::Postgres(url) if url.has_password() => {
-                reader.object(PASSWORD_FILE, "is set together with a password in store.url; one is enough");
+                let wrong = format!("is set together with a password in {}; one is enough", STORE.url);
+                reader.object(&STORE.password_file, wrong);
             }
             StoreUrl::Postgres(_) => {}
             StoreUrl::SqliteFile(_) | StoreUrl::SqliteMemory => {
-                reader.object(PASSWORD_FILE, "has no effect: store.url is not on a server");
+                reader.object(&STORE.password_file, format!("has no effect: {} is not on a server", STORE.url));
             }
         }
     }
-    let name_hold = reader.take("store.name_hold", NAME_HOLD, &DURATION);
-    let longest = Duration::from_secs(24 * 60 * 60);
-    let outage_max = reader.take_within("store.outage_max", OUTAGE_MAX, Duration::ZERO..=longest, &DURATION);
+    let name_hold = reader.take(&STORE.name_hold);
+    let outage_max = reader.take(&STORE.outage_max);
     StoreConfig { url, password_file, key_file, name_hold, outage_max }
 }
 

@@ -1,6 +1,7 @@
 //! The whole way: layers in, typed values or all problems out.
 
 use std::fs;
+use std::time::Duration;
 
 use tempfile::TempDir;
 

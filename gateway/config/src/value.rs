@@ -6,9 +6,10 @@ mod network;
 mod store;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
-use gateway_types::{BadEndpoint, Endpoint, PublicUrl, Secret, Zone};
+use gateway_types::{Endpoint, PublicUrl, Secret, Zone};
 
 pub(super) use hosts::HOST_NAMES;
 pub use measure::parse_duration;
@@ -30,7 +31,56 @@ pub(super) struct ValueKind<T> {
     pub(super) show: fn(&T) -> String,
     /// Neither value nor mistake is ever shown.
     pub(super) secret: bool,
+    /// Lets the relative paths in a value start at a folder.
+    pub(super) anchor: Option<fn(T, &Path) -> T>,
 }
+
+impl<T> ValueKind<T> {
+    /// Makes a kind whose values may be shown, and have no paths in them.
+    pub(super) const fn new(
+        accepted: &'static str,
+        parse: fn(&str) -> Result<T, String>,
+        show: fn(&T) -> String,
+    ) -> Self {
+        Self { accepted, parse, show, secret: false, anchor: None }
+    }
+
+    /// Makes the kind of a type that has a text of its own.
+    pub(super) const fn of_text(accepted: &'static str) -> Self
+    where
+        T: FromStr<Err: ToString> + ToString,
+    {
+        Self::new(accepted, |text| text.parse().map_err(|error: T::Err| error.to_string()), ToString::to_string)
+    }
+
+    /// Keeps values and mistakes from being shown.
+    pub(super) const fn secret(self) -> Self {
+        Self { secret: true, ..self }
+    }
+
+    /// Has relative paths of the file start at its folder.
+    pub(super) const fn anchored(self, anchor: fn(T, &Path) -> T) -> Self {
+        Self { anchor: Some(anchor), ..self }
+    }
+}
+
+/// Makes the kind of a value that is one of a few words, from what is accepted, the mistake, and the words.
+macro_rules! words {
+    ($accepted:literal, $wrong:literal, $($text:literal => $value:path),+) => {
+        ValueKind::new(
+            $accepted,
+            |text| match text {
+                $($text => Ok($value),)+
+                _ => Err($wrong.to_owned()),
+            },
+            |value| match value {
+                $($value => $text.to_owned(),)+
+            },
+        )
+    };
+}
+
+pub(super) use words;
 
 /// Masks the text between `://` and the last `@` of the authority, and the text behind `password=`: people put URLs
 /// with passwords into wrong keys too. The authority is taken to reach as far as an `@` can be found, because passwords
@@ -49,74 +99,77 @@ pub(super) fn mask_credentials(text: &str) -> String {
     }
 }
 
-pub(super) const ZONE: ValueKind<Zone> = ValueKind {
-    accepted: "a lower-case DNS name such as `localhost` or `workspaces.example.com`",
-    parse: |text| text.parse().map_err(|_| "not a DNS name".to_owned()),
-    show: ToString::to_string,
-    secret: false,
-};
+pub(super) const ZONE: ValueKind<Zone> = ValueKind::new(
+    "a lower-case DNS name such as `localhost` or `workspaces.example.com`",
+    |text| text.parse().map_err(|_| "not a DNS name".to_owned()),
+    ToString::to_string,
+);
 
-pub(super) const PUBLIC_URL: ValueKind<PublicUrl> = ValueKind {
-    accepted: "an http or https URL without a path such as `https://gateway.example.com`",
-    parse: PublicUrl::parse,
-    show: ToString::to_string,
-    secret: false,
-};
+pub(super) const PUBLIC_URL: ValueKind<PublicUrl> = ValueKind::new(
+    "an http or https URL without a path such as `https://gateway.example.com`",
+    PublicUrl::parse,
+    ToString::to_string,
+);
 
-pub(super) const ADDRESS: ValueKind<SocketAddr> = ValueKind {
-    accepted: "an IP address and a port such as `127.0.0.1:8080` or `[::]:8080`",
-    parse: parse_address,
-    show: ToString::to_string,
-    secret: false,
-};
+pub(super) const ADDRESS: ValueKind<SocketAddr> = ValueKind::new(
+    "an IP address and a port such as `127.0.0.1:8080` or `[::]:8080`",
+    parse_address,
+    ToString::to_string,
+);
 
-pub(super) const ADDRESS_OR_OFF: ValueKind<Option<SocketAddr>> = ValueKind {
-    accepted: "an IP address and a port such as `127.0.0.1:8082`, or `off`",
-    parse: |text| if text == "off" { Ok(None) } else { parse_address(text).map(Some) },
-    show: |address| address.map_or_else(|| "off".to_owned(), |address| address.to_string()),
-    secret: false,
-};
+pub(super) const ADDRESS_OR_OFF: ValueKind<Option<SocketAddr>> = ValueKind::new(
+    "an IP address and a port such as `127.0.0.1:8082`, or `off`",
+    |text| if text == "off" { Ok(None) } else { parse_address(text).map(Some) },
+    |address| address.map_or_else(|| "off".to_owned(), |address| address.to_string()),
+);
 
-pub(super) const FILE_PATH: ValueKind<PathBuf> = ValueKind {
-    accepted: "the path of a file or folder",
-    parse: |text| match text {
+pub(super) const YES_OR_NO: ValueKind<bool> = ValueKind::new(
+    "`true` or `false`",
+    |text| text.parse().map_err(|_| "neither true nor false".to_owned()),
+    ToString::to_string,
+);
+
+pub(super) const FILE_PATH: ValueKind<PathBuf> = ValueKind::new(
+    "the path of a file or folder",
+    |text| match text {
         "" => Err("the path is missing".to_owned()),
         text if text.contains('\0') => Err("the path contains NUL".to_owned()),
         text => Ok(PathBuf::from(text)),
     },
-    show: |path| path.display().to_string(),
-    secret: false,
-};
+    |path| path.display().to_string(),
+)
+.anchored(|path, folder| folder.join(path));
 
-pub(super) const FILE_PATHS: ValueKind<Vec<PathBuf>> = ValueKind {
-    accepted: "`off`, or paths of files with commas between them",
-    parse: |text| match text {
-        "off" => Ok(Vec::new()),
-        text => text.split(',').map(|part| (FILE_PATH.parse)(part.trim())).collect(),
-    },
-    show: |paths| match paths.as_slice() {
-        [] => "off".to_owned(),
-        paths => paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", "),
-    },
-    secret: false,
-};
+pub(super) const FILE_PATHS: ValueKind<Vec<PathBuf>> = ValueKind::new(
+    "`off`, or paths of files with commas between them",
+    |text| off_or_list(text, FILE_PATH.parse),
+    |paths| show_off_or_list(paths, FILE_PATH.show),
+)
+.anchored(|paths, folder| paths.into_iter().map(|path| folder.join(path)).collect());
 
-pub(super) const ENDPOINT: ValueKind<Endpoint> = ValueKind {
-    accepted: "an https URL; http for this machine only",
-    parse: |text| text.parse().map_err(|error: BadEndpoint| error.to_string()),
-    show: |endpoint| endpoint.as_str().to_owned(),
-    secret: false,
-};
+pub(super) const ENDPOINT: ValueKind<Endpoint> = ValueKind::of_text("an https URL; http for this machine only");
 
-pub(super) const TEXT: ValueKind<Box<str>> = ValueKind {
-    accepted: "1 to 255 printable ASCII characters without spaces",
-    parse: |text| {
-        let is_text = (1..=255).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
-        if is_text { Ok(text.into()) } else { Err("empty, too long, or with characters that do not count".to_owned()) }
-    },
-    show: |text| text.to_string(),
-    secret: false,
-};
+pub(super) const TEXT: ValueKind<Box<str>> =
+    ValueKind::new("1 to 255 printable ASCII characters without spaces", parse_exact_text::<255>, ToString::to_string);
+
+pub(super) const LONG_TEXT: ValueKind<Box<str>> =
+    ValueKind::new("1 to 512 printable ASCII characters without spaces", parse_exact_text::<512>, ToString::to_string);
+
+pub(super) const ANY_TEXT: ValueKind<String> = ValueKind::new("a text", |text| Ok(text.to_owned()), String::clone);
+
+/// Reads values with commas between them; `off` for none.
+fn off_or_list<T>(text: &str, parse: fn(&str) -> Result<T, String>) -> Result<Vec<T>, String> {
+    if text == "off" { Ok(Vec::new()) } else { text.split(',').map(|part| parse(part.trim())).collect() }
+}
+
+fn show_off_or_list<T>(values: &[T], show: fn(&T) -> String) -> String {
+    if values.is_empty() { "off".to_owned() } else { values.iter().map(show).collect::<Vec<_>>().join(", ") }
+}
+
+fn parse_exact_text<const BYTES_MAX: usize>(text: &str) -> Result<Box<str>, String> {
+    let is_text = (1..=BYTES_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+    if is_text { Ok(text.into()) } else { Err("empty, too long, or with characters that do not count".to_owned()) }
+}
 
 fn parse_address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "not an IP address and a port".to_owned())

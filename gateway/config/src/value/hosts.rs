@@ -1,22 +1,15 @@
 //! Lists of host names.
 
-use super::ValueKind;
+use super::{ValueKind, off_or_list, show_off_or_list};
 
 /// Longest name, in bytes (RFC 1035, section 2.3.4).
 const NAME_BYTES_MAX: usize = 253;
 
-pub(crate) const HOST_NAMES: ValueKind<Vec<String>> = ValueKind {
-    accepted: "`off`, or host names without ports, with commas between them: `gateway-admin.internal, gw.example.com`",
-    parse: |text| match text {
-        "off" => Ok(Vec::new()),
-        text => text.split(',').map(|part| name(part.trim())).collect(),
-    },
-    show: |names| match names.as_slice() {
-        [] => "off".to_owned(),
-        names => names.join(", "),
-    },
-    secret: false,
-};
+pub(crate) const HOST_NAMES: ValueKind<Vec<String>> = ValueKind::new(
+    "`off`, or host names without ports, with commas between them: `gateway-admin.internal, gw.example.com`",
+    |text| off_or_list(text, name),
+    |names| show_off_or_list(names, String::clone),
+);
 
 fn name(text: &str) -> Result<String, String> {
     let is_label = |label: &str| {

@@ -14,28 +14,20 @@ const DURATION_UNITS_MILLIS: [(&str, u64); 5] =
 /// Largest first, as above.
 const SIZE_UNITS_BYTES: [(&str, u64); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 
-pub(crate) const DURATION: ValueKind<Duration> = ValueKind {
-    accepted: "a whole number with a unit: `500ms`, `10s`, `5m`, `1h`, `1d`",
-    parse: parse_duration,
-    show: |duration| {
+pub(crate) const DURATION: ValueKind<Duration> =
+    ValueKind::new("a whole number with a unit: `500ms`, `10s`, `5m`, `1h`, `1d`", parse_duration, |duration| {
         let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         show_with_unit(millis, &DURATION_UNITS_MILLIS, "")
-    },
-    secret: false,
-};
+    });
 
-pub(crate) const SIZE: ValueKind<u64> = ValueKind {
-    accepted: "a whole number of bytes, or with a unit: `64 KiB`, `8MiB`, `1 GiB`",
-    parse: parse_size,
-    show: |bytes| show_with_unit(*bytes, &SIZE_UNITS_BYTES, " "),
-    secret: false,
-};
+pub(crate) const SIZE: ValueKind<u64> =
+    ValueKind::new("a whole number of bytes, or with a unit: `64 KiB`, `8MiB`, `1 GiB`", parse_size, |bytes| {
+        show_with_unit(*bytes, &SIZE_UNITS_BYTES, " ")
+    });
 
-pub(crate) const COUNT: ValueKind<usize> =
-    ValueKind { accepted: "a whole number", parse: parse_count, show: ToString::to_string, secret: false };
+pub(crate) const COUNT: ValueKind<usize> = ValueKind::new("a whole number", parse_count, ToString::to_string);
 
-pub(crate) const COUNT_32: ValueKind<u32> =
-    ValueKind { accepted: "a whole number", parse: parse_count, show: ToString::to_string, secret: false };
+pub(crate) const COUNT_32: ValueKind<u32> = ValueKind::new("a whole number", parse_count, ToString::to_string);
 
 /// Splits `64 KiB` into `64` and `KiB`.
 fn split_unit(text: &str) -> (&str, &str) {

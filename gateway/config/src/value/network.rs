@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use super::ValueKind;
+use super::{ValueKind, off_or_list, show_off_or_list};
 
 /// A network such as `10.0.0.0/8`, or one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,18 +69,11 @@ impl fmt::Display for IpNetwork {
     }
 }
 
-pub(crate) const NETWORKS: ValueKind<Vec<IpNetwork>> = ValueKind {
-    accepted: "`off`, or addresses and networks with commas between them: `10.0.0.0/8, 192.0.2.7, 2001:db8::/32`",
-    parse: |text| match text {
-        "off" => Ok(Vec::new()),
-        text => text.split(',').map(|part| part.trim().parse()).collect(),
-    },
-    show: |networks| match networks.as_slice() {
-        [] => "off".to_owned(),
-        networks => networks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
-    },
-    secret: false,
-};
+pub(crate) const NETWORKS: ValueKind<Vec<IpNetwork>> = ValueKind::new(
+    "`off`, or addresses and networks with commas between them: `10.0.0.0/8, 192.0.2.7, 2001:db8::/32`",
+    |text| off_or_list(text, str::parse),
+    |networks| show_off_or_list(networks, ToString::to_string),
+);
 
 #[cfg(test)]
 mod tests {

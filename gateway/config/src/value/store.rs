@@ -79,7 +79,7 @@ impl FromStr for StoreUrl {
 
 impl StoreUrl {
     /// Anchors relative paths in it at a folder.
-    pub(crate) fn anchored(self, folder: &Path) -> Self {
+    fn anchored(self, folder: &Path) -> Self {
         match self {
             Self::SqliteFile(path) => Self::SqliteFile(folder.join(path)),
             Self::SqliteMemory => Self::SqliteMemory,
@@ -199,12 +199,9 @@ impl fmt::Display for PostgresUrl {
     }
 }
 
-pub(crate) const STORE_URL: ValueKind<StoreUrl> = ValueKind {
-    accepted: "`sqlite://` and a path, `sqlite::memory:`, or `postgres://USER@HOST/DATABASE`",
-    parse: |text| text.parse().map_err(|error: BadStoreUrl| error.to_string()),
-    show: ToString::to_string,
-    secret: false,
-};
+pub(crate) const STORE_URL: ValueKind<StoreUrl> =
+    ValueKind::of_text("`sqlite://` and a path, `sqlite::memory:`, or `postgres://USER@HOST/DATABASE`")
+        .anchored(StoreUrl::anchored);
 
 #[cfg(test)]
 mod tests {
