@@ -42,7 +42,7 @@ use gateway_site::public_host::PublicHost;
 use gateway_store::{PATIENCE, SingleGateway, Store, wall_clock};
 use gateway_workspaces::changes::Changes;
 use gateway_workspaces::cluster_configs::ClusterConfigs;
-use gateway_workspaces::kubernetes::KubernetesDriver;
+use gateway_workspaces::kubernetes::KubernetesController;
 
 pub use self::error::StartError;
 pub use self::sign_in::{DEV_USER, SignInSetupError};
@@ -67,7 +67,7 @@ pub struct App {
     certificates: Vec<Arc<Tls>>,
     audit_writer: Writer,
     renewal: Option<Renewal>,
-    driver: Arc<KubernetesDriver>,
+    controller: Arc<KubernetesController>,
     ci: CiParts,
     environments: EnvironmentParts,
     sign_ins: SignIns,
@@ -143,7 +143,7 @@ impl App {
     /// Returns the channel of changes to workspaces.
     #[must_use]
     pub fn changes(&self) -> &Changes {
-        &self.driver.changes
+        &self.controller.changes
     }
 
     /// Returns the live sessions.
@@ -161,7 +161,7 @@ impl App {
     /// Returns the configurations of clusters.
     #[must_use]
     pub fn cluster_configs(&self) -> &Arc<ClusterConfigs> {
-        &self.driver.configs
+        &self.controller.configs
     }
 
     /// Returns the configuration, with the addresses that binding settled.

@@ -66,7 +66,7 @@ pub async fn observe(
         };
         let (id, revision) = (found.workspace.id, found.lifecycle.revision);
         if store.swap_report(id, revision, &next, &observed).await.expect("the store answers") {
-            changes.say(ChangeNotice { workspace: id, cluster: found.cluster() });
+            changes.publish(ChangeNotice { workspace: id, cluster: found.cluster() });
             return;
         }
     }

@@ -12,9 +12,9 @@ mod expiry;
 mod held;
 mod length;
 mod limit;
+pub mod signal_probe;
 mod signals;
 mod tree;
-pub mod witness;
 
 use std::io;
 use std::path::PathBuf;
@@ -33,8 +33,8 @@ use self::attach::Attachment;
 use self::command::Ran;
 use self::held::{Chosen, HeldJob};
 use self::limit::Hold;
+use self::signal_probe::SignalProbe;
 use self::signals::{Signals, asks_to_end};
-use self::witness::Witness;
 use crate::terminal::job::Choice;
 use crate::{Options, TerminalOptions, Terminals, TokenSource};
 
@@ -91,7 +91,7 @@ pub async fn run(options: CiOptions, say: impl Fn(&str)) -> io::Result<CommandEn
         ..TerminalOptions::default()
     });
     let mut attachment = Attachment::planned(Options { terminal: Some(terminals), ..agent }, spent_file);
-    let witness = witness.as_deref().and_then(Witness::start);
+    let witness = witness.as_deref().and_then(SignalProbe::start);
     let ran = command.run(&mut signals, witness, &mut attachment, dial_at, &say).await;
     if !decide::holds(on, ran.end, ran.asked_to_end) {
         attachment.end(GOODBYE_TIMEOUT).await;

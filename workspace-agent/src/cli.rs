@@ -41,7 +41,7 @@ pub enum WorkspaceCommand {
     /// Runs a command of a CI job, and when it fails, keeps the job open for its owner: a terminal, and the job's ports.
     Ci(CiArguments),
     /// Says on standard output which signals hit it; a part of `ci`.
-    #[command(name = crate::ci::witness::COMMAND, hide = true)]
+    #[command(name = crate::ci::signal_probe::COMMAND, hide = true)]
     CiWitness,
 }
 

@@ -3,7 +3,7 @@
 //! A session outlives its link if the gateway agrees: its channels run on while the agent dials again, and the next
 //! link carries on where the last one broke off.
 
-mod carried;
+mod active_session;
 mod connect;
 mod credential;
 mod decide;
@@ -42,7 +42,7 @@ pub use self::network::{LocalMachine, Network};
 pub use self::socket::AppSocket;
 pub use self::transport::{DialHistory, Transport, TransportPlan, cannot_pass};
 
-use self::carried::Carried;
+use self::active_session::ActiveSession;
 use self::credential::read_token;
 use self::link::{Greeting, LinkConnection};
 use crate::{Ports, TokenSource};
@@ -201,7 +201,11 @@ impl<N: Network> Agent<N> {
         result
     }
 
-    async fn keep_up(&mut self, carried: &mut Option<Carried>, stop: &CancellationToken) -> Result<(), DialEnded> {
+    async fn keep_up(
+        &mut self,
+        carried: &mut Option<ActiveSession>,
+        stop: &CancellationToken,
+    ) -> Result<(), DialEnded> {
         let mut streak = Streak::default();
         loop {
             let started = Instant::now();
@@ -226,7 +230,7 @@ impl<N: Network> Agent<N> {
                     );
                     (self.observer)(AgentEvent::Redialing { after, cause: &cause });
                     let waiting = stop.run_until_cancelled(tokio::time::sleep(after));
-                    if Carried::serving(carried.as_mut(), &self.network, waiting).await.is_none() {
+                    if ActiveSession::serving(carried.as_mut(), &self.network, waiting).await.is_none() {
                         return Ok(());
                     }
                 }
@@ -235,7 +239,7 @@ impl<N: Network> Agent<N> {
     }
 
     /// Drops a session that has ended.
-    async fn forget_ended(&mut self, carried: &mut Option<Carried>) {
+    async fn forget_ended(&mut self, carried: &mut Option<ActiveSession>) {
         if let Some(over) = carried.take_if(|carried| carried.session.is_ended()) {
             let error = over.session.end().unwrap_or(SessionError::Ended);
             (self.observer)(AgentEvent::SessionEnded { error: &error });
@@ -245,7 +249,7 @@ impl<N: Network> Agent<N> {
 
     /// Tells the gateway over one last link that the agent does not come back for the session: the gateway would keep
     /// users waiting until the grace is over. An agent that does not get there in time leaves without a word.
-    async fn say_goodbye(&mut self, carried: &mut Option<Carried>, stop: &CancellationToken) {
+    async fn say_goodbye(&mut self, carried: &mut Option<ActiveSession>, stop: &CancellationToken) {
         // A lane ends with its session, whose own agent says so.
         if self.join.is_some() {
             return;
@@ -263,7 +267,7 @@ impl<N: Network> Agent<N> {
     /// `None` if it gave up or was asked to stop, and else why the link ended and how long it was up.
     async fn one_link(
         &mut self,
-        carried: &mut Option<Carried>,
+        carried: &mut Option<ActiveSession>,
         give_up: &CancellationToken,
         stop: &CancellationToken,
     ) -> Result<Option<(DialFailure, Duration)>, DialEnded> {
@@ -274,7 +278,7 @@ impl<N: Network> Agent<N> {
         // Boxed: the future is large, is moved several times, and is soon over.
         let greeting = Greeting { token, hello: self.hello(carried.as_ref()), patience };
         let dialing = Box::pin(link::dial(&*network, plan, greeting, give_up));
-        let dialing = Carried::serving(carried.as_mut(), &network, dialing);
+        let dialing = ActiveSession::serving(carried.as_mut(), &network, dialing);
         let Some(dialed) = dialing.await else { return Ok(None) };
         self.memory.learn(plan, dialed.as_ref().ok().map(|(_, dialed)| dialed.reader.via()));
         // The session's grace may have ended meanwhile.
@@ -293,14 +297,14 @@ impl<N: Network> Agent<N> {
         Ok(end.map(|failure| (failure, since.elapsed())))
     }
 
-    fn hello(&self, carried: Option<&Carried>) -> Hello {
+    fn hello(&self, carried: Option<&ActiveSession>) -> Hello {
         Hello {
             versions: version::OURS,
             features: version::features(self.role).iter().map(|name| (*name).to_owned()).collect(),
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             role: self.role,
             instance: self.instance,
-            resume: carried.and_then(Carried::resume),
+            resume: carried.and_then(ActiveSession::resume),
             open_credit_bytes: OPEN_CREDIT_BYTES,
             ports: self.ports.exposed.clone(),
             default_port: self.ports.default,
@@ -313,7 +317,7 @@ impl<N: Network> Agent<N> {
     }
 
     /// Drops a session that the gateway does not know any more.
-    async fn lose(&mut self, carried: &mut Option<Carried>) {
+    async fn lose(&mut self, carried: &mut Option<ActiveSession>) {
         if let Some(lost) = carried.take() {
             (self.observer)(AgentEvent::SessionEnded { error: &SessionError::LinkLost });
             lost.end(Reason::SessionLost).await;
@@ -326,7 +330,7 @@ impl<N: Network> Agent<N> {
     /// The gateway's session and this side's do not fit together; a new dial then replaces both.
     async fn take_up(
         &mut self,
-        carried: &mut Option<Carried>,
+        carried: &mut Option<ActiveSession>,
         dialed: &Dialed,
         stop: &CancellationToken,
     ) -> Result<LinkHold, SessionError> {
@@ -344,7 +348,8 @@ impl<N: Network> Agent<N> {
             None => {}
         }
         let goes_on = resumed.is_some();
-        let carried = carried.get_or_insert_with(|| Carried::new(welcome, self.budget.clone(), self.replay.clone()));
+        let carried =
+            carried.get_or_insert_with(|| ActiveSession::new(welcome, self.budget.clone(), self.replay.clone()));
         let link = resumed.unwrap_or_else(|| carried.session.link());
         dialed.attach(link.clone());
         (self.observer)(AgentEvent::Connected { welcome, session: &carried.session });
@@ -362,7 +367,7 @@ impl<N: Network> Agent<N> {
     /// Serves one link of a session, new or resumed; `None` if it was asked to stop.
     async fn serve(
         &mut self,
-        carried: &mut Option<Carried>,
+        carried: &mut Option<ActiveSession>,
         dialed: Dialed,
         mut connection: LinkConnection,
         stop: &CancellationToken,

@@ -116,7 +116,7 @@ fn workspace(command: WorkspaceCommand) -> ExitCode {
         }
         WorkspaceCommand::CiWitness => {
             let runtime = Builder::new_current_thread().enable_all().build();
-            let ended = runtime.and_then(|runtime| runtime.block_on(ci::witness::be()));
+            let ended = runtime.and_then(|runtime| runtime.block_on(ci::signal_probe::be()));
             ended.unwrap_or(ExitCode::FAILURE)
         }
     }

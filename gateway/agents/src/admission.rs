@@ -9,8 +9,8 @@ use tunnel_link::grpc::{Code, RpcRefused, Via};
 use tunnel_proto::hello::Hello;
 use tunnel_proto::limit::RESUME_ANSWER_TIMEOUT;
 
+use super::admission_rate::{AdmissionRate, Busy};
 use super::identity::{AgentIdentities, AgentIdentity, Entitlement};
-use super::pacer::{Busy, Pacer};
 
 pub mod claim;
 mod factory;
@@ -31,7 +31,7 @@ const _: () = assert!(TURN_PATIENCE.as_millis() < RESUME_ANSWER_TIMEOUT.as_milli
 #[derive(Debug)]
 pub struct Admission {
     identities: Arc<AgentIdentities>,
-    pacer: Pacer,
+    pacer: AdmissionRate,
     factory: SessionFactory,
 }
 
@@ -50,7 +50,7 @@ impl Admission {
     /// Makes it for `sessions_per_second` new sessions each second.
     #[must_use]
     pub fn new(identities: Arc<AgentIdentities>, factory: SessionFactory, sessions_per_second: u32) -> Self {
-        Self { identities, pacer: Pacer::new(sessions_per_second, TURN_PATIENCE), factory }
+        Self { identities, pacer: AdmissionRate::new(sessions_per_second, TURN_PATIENCE), factory }
     }
 
     /// Makes or finds the session of an authenticated agent, in this order: a drain takes no new sessions, new ones

@@ -6,15 +6,15 @@
 //! Cluster agents show a token of this gateway, of a kind of its own.
 
 mod ci;
+mod credentials;
 mod job;
 mod keys;
 mod kubernetes;
 mod lookups;
 mod pod;
-mod presented;
 mod refusal;
 mod review;
-mod run;
+mod workspace_job;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -27,10 +27,10 @@ use tracing::warn;
 pub use self::refusal::CredentialRefusal;
 
 use self::ci::CiSystem;
+use self::credentials::{Bearer, bearer, claimed_issuer, workspace_of};
 use self::kubernetes::IssuerCluster;
 use self::lookups::{ExpectedRun, Lookups};
-use self::presented::{Bearer, bearer, claimed_issuer, workspace_of};
-use self::run::RunIssuer;
+use self::workspace_job::RunIssuer;
 use super::registry::{Credential, Review, SessionLease, Subject};
 use gateway_auth::jwt::Moment;
 use gateway_config::{AgentAuth, Ci, CiSystem as CiSystemOf};

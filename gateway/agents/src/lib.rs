@@ -4,24 +4,24 @@
 //!
 //! * [`service`] reads its HTTP version, bounds what it sends before its Hello, and shakes hands.
 //! * [`identity`] authenticates it: one credential names one workspace or one cluster.
-//! * [`admission`] admits its Hello: drain, turn ([`pacer`]), entitlement, session. [`resume`] decides, without I/O, which
+//! * [`admission`] admits its Hello: drain, turn ([`admission_rate`]), entitlement, session. [`resume`] decides, without I/O, which
 //!   session it may go on with, and [`lanes`] adds links to one.
 //! * [`registry`] has the sessions by workspace and by cluster; the newest wins.
 //!
-//! Afterwards [`recheck`] re-authorises agents while they are connected, and [`leases`] ends sessions whose credential
+//! Afterwards [`revocation`] re-authorises agents while they are connected, and [`expiry`] ends sessions whose credential
 //! has ended or was taken back.
 //!
 //! Above are the edge, which opens channels, and the controllers, which send desired state. Below are the store, sign-in's
 //! token checks and `tunnel-link`.
 
 pub mod admission;
+pub mod admission_rate;
+pub mod expiry;
 pub mod identity;
 pub mod lanes;
-pub mod leases;
-pub mod pacer;
-pub mod recheck;
 pub mod registry;
 pub mod resume;
+pub mod revocation;
 pub mod service;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

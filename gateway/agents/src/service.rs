@@ -28,15 +28,15 @@ use gateway_net::limits::Guest;
 use gateway_net::listen::Connection;
 use gateway_types::PublicUrl;
 
-mod begun;
 mod body;
-mod gate;
+mod detect;
+mod handshake_limit;
 mod http1;
 mod reflection;
 
-use self::begun::PeekedStream;
 use self::body::AgentBody;
-use self::gate::Gate;
+use self::detect::PeekedStream;
+use self::handshake_limit::HandshakeLimit;
 use self::reflection::Reflection;
 
 /// The agents' side of the gateway.
@@ -74,7 +74,7 @@ struct NewLink {
 /// Deadline for a Hello, and the gate that opens and closes with it.
 struct Greeting {
     until: Instant,
-    gate: Option<Arc<Gate>>,
+    limit: Option<Arc<HandshakeLimit>>,
 }
 
 impl AgentService {
@@ -121,17 +121,17 @@ impl AgentService {
                 return Box::pin(http1::serve(service, stream, remote, http1::Presence { guest, _permit: permit }))
                     .await;
             }
-            let gate = Arc::new(Gate::new(guest.clone()));
-            let mut connection = std::pin::pin!(service.http2(stream, remote, gate.clone()));
+            let limit = Arc::new(HandshakeLimit::new(guest.clone()));
+            let mut connection = std::pin::pin!(service.http2(stream, remote, limit.clone()));
             // A connection without a session costs an agent's place, so it does not live for long.
             let ended = tokio::select! {
                 result = connection.as_mut() => Some(result),
                 // Boxed for the same reason.
-                () = Box::pin(service.patience_with(&gate, &guest)) => None,
+                () = Box::pin(service.patience_with(&limit, &guest)) => None,
             };
             let result = match ended {
                 Some(result) => result,
-                None if gate.is_open() => connection.await,
+                None if limit.is_open() => connection.await,
                 None => {
                     debug!(%peer, "no session came up on this connection");
                     Ok(())
@@ -153,26 +153,26 @@ impl AgentService {
 
     /// Waits likewise for a connection whose gate sees whether a Hello has come, and whose calls can be refused one
     /// after another.
-    async fn patience_with(&self, gate: &Gate, guest: &Guest) {
+    async fn patience_with(&self, limit: &HandshakeLimit, guest: &Guest) {
         tokio::select! {
-            () = self.patience_for_hello(gate) => {}
+            () = self.patience_for_hello(limit) => {}
             () = guest.sent_away() => {}
-            () = gate.shut() => {}
+            () = limit.shut() => {}
         }
     }
 
-    async fn patience_for_hello(&self, gate: &Gate) {
+    async fn patience_for_hello(&self, limit: &HandshakeLimit) {
         let hello = self.timeouts.agent_hello;
         let is_closed = async |time| tokio::time::timeout(time, self.closed.cancelled()).await.is_ok();
         if is_closed(hello).await {
             return;
         }
         // A call without a Hello is being told so; after that, the gate decides.
-        if !gate.is_greeted() && (!gate.is_called() || is_closed(ANSWER_TIME).await) {
+        if !limit.is_greeted() && (!limit.is_called() || is_closed(ANSWER_TIME).await) {
             return;
         }
         // An agent that has said Hello may have to wait for its turn.
-        if gate.is_greeted() {
+        if limit.is_greeted() {
             is_closed(hello).await;
         }
     }
@@ -182,21 +182,21 @@ impl AgentService {
         self: &Arc<Self>,
         stream: PeekedStream,
         remote: Remote,
-        gate: Arc<Gate>,
+        limit: Arc<HandshakeLimit>,
     ) -> impl Future<Output = Result<(), hyper::Error>> + Send + use<> {
         let service = self.clone();
-        let (stream, pace) = Paced::new(stream.behind(gate.clone()), PeekedStream::limit_queue);
+        let (stream, pace) = Paced::new(stream.behind(limit.clone()), PeekedStream::limit_queue);
         let until = Instant::now() + self.timeouts.agent_hello;
         let handler = service_fn(move |request| {
-            let (service, gate, pace, remote) = (service.clone(), gate.clone(), pace.clone(), remote.clone());
+            let (service, limit, pace, remote) = (service.clone(), limit.clone(), pace.clone(), remote.clone());
             async move {
-                let greeting = Greeting { until, gate: Some(gate.clone()) };
+                let greeting = Greeting { until, limit: Some(limit.clone()) };
                 let response = service.answer(request, &remote, pace, greeting).await;
                 // A refusal is a head alone; an answer of reflection has a body.
                 if response.headers().contains_key("grpc-status") {
-                    gate.refuse();
+                    limit.refuse();
                 } else if matches!(response.body(), AgentBody::Tunnel(_)) {
-                    gate.open();
+                    limit.open();
                 }
                 Ok::<_, Infallible>(response)
             }
@@ -232,8 +232,8 @@ impl AgentService {
         pace: Arc<Pace>,
         greeting: Greeting,
     ) -> Result<Response<grpc::Outgoing>, RpcRefused> {
-        if let Some(gate) = &greeting.gate {
-            gate.call();
+        if let Some(limit) = &greeting.limit {
+            limit.call();
         }
         let identity = self.authenticate(request.headers(), remote).await?;
         let reader = FrameReader::new(request.into_body().into());
@@ -286,9 +286,9 @@ impl AgentService {
 
 async fn read_hello(reader: &mut FrameReader<Received>, greeting: &Greeting) -> Result<Hello, RpcRefused> {
     let first = tokio::time::timeout_at(greeting.until, reader.next()).await;
-    match (&first, &greeting.gate) {
-        (Err(_elapsed), Some(gate)) => gate.close(),
-        (Ok(_), Some(gate)) => gate.greet(),
+    match (&first, &greeting.limit) {
+        (Err(_elapsed), Some(limit)) => limit.close(),
+        (Ok(_), Some(limit)) => limit.greet(),
         (_, None) => {}
     }
     match first {

@@ -2,11 +2,11 @@
 //!
 //! A *public* session belongs to the public host and stands for a sign-in. A *host* session belongs to exactly one
 //! workspace host, port label included, and is the child of a public one: when the parent ends, so do its children.
-//! Both kinds end after an idle timeout and at a maximum age, whichever comes first. They outlive the process: [`kept`]
+//! Both kinds end after an idle timeout and at a maximum age, whichever comes first. They outlive the process: [`persistence`]
 //! writes them to the store and restores them at the next start. No request waits for the store.
 
-pub mod kept;
 mod list;
+pub mod persistence;
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;

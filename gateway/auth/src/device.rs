@@ -7,9 +7,9 @@
 //! ```
 //!
 //! No I/O and no clock here. The caller makes the token that a confirmation yields. Requests outlive the process:
-//! [`kept`] writes them to the store.
+//! [`persistence`] writes them to the store.
 
-pub mod kept;
+pub mod persistence;
 
 use std::collections::HashMap;
 use std::fmt;

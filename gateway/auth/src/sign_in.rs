@@ -13,10 +13,10 @@
 //! ([`oidc`]), whose steps are in [`provider`]; all else starts from a public session. Nothing here does I/O: a
 //! [`Step`] says if the provider has to be asked. No code or cookie is ever logged.
 
-mod begun;
 pub mod dev;
 pub mod event;
 pub mod link;
+mod nonces;
 mod page;
 pub mod path;
 pub mod provider;
@@ -37,10 +37,10 @@ use crate::cookie::{self, CookieLookup};
 use crate::oidc;
 use crate::oidc::pending::Destination;
 use crate::shape;
-use crate::sign_in::begun::{BEGUN_AGE_MAX, BegunSignIns};
 use crate::sign_in::dev::DevSignIn;
 use crate::sign_in::event::SignInEvent;
 use crate::sign_in::link::SignInLink;
+use crate::sign_in::nonces::{BEGUN_AGE_MAX, BegunSignIns};
 pub use crate::sign_in::page::{OPENER_POLICY, OPENER_POLICY_OWN};
 use crate::sign_in::page::{SignInPage, redirect};
 use crate::sign_in::path::ReturnPath;

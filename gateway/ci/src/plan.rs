@@ -18,13 +18,13 @@ use gateway_store::{CiRun, CiState};
 use gateway_types::{ActualState, DesiredState, JobTime, Lifecycle, UnixSeconds};
 
 mod end;
-mod heard;
+mod observed;
 mod orphan;
 mod record;
 
 pub(super) use self::end::Ending;
 use self::end::{ending, lost};
-pub(super) use self::heard::{Leaving, ObservedRun};
+pub(super) use self::observed::{Leaving, ObservedRun};
 pub(super) use self::orphan::{OrphanStep, orphaned};
 pub(super) use self::record::{
     asked, cancelling, ended, impossible, known, named, stopping, unmade_for_good, unsaved, up,
@@ -156,7 +156,7 @@ pub(super) enum RunStep {
     End(Ending),
     /// Have the CI system delete the cache of the workspace's runs. Then nothing is left of the workspace.
     Forget,
-    /// Visit again at this time, or once something happens.
+    /// Reconcile again at this time, or once something happens.
     Wait(Option<UnixSeconds>),
 }
 

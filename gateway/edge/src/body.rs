@@ -16,7 +16,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use super::followers::Followed;
+use super::event_streams::EventStream;
 use super::headers;
 use super::upstream::relay::Relayed;
 use super::upstream::{PooledHttp1, http1};
@@ -204,7 +204,7 @@ pub struct EventBody {
 #[derive(Debug)]
 struct Follower {
     ended: Pin<Box<WaitForCancellationFutureOwned>>,
-    _followed: Arc<Followed>,
+    _followed: Arc<EventStream>,
 }
 
 impl EventBody {
@@ -373,7 +373,7 @@ impl From<PooledHttp1> for BodySource {
 
 impl ResponseBody {
     /// Wraps an event stream of the API, which ends once its reader is no longer authorised.
-    pub fn events(body: axum::body::Body, followed: Option<Arc<Followed>>) -> Self {
+    pub fn events(body: axum::body::Body, followed: Option<Arc<EventStream>>) -> Self {
         let follower =
             followed.map(|followed| Follower { ended: Box::pin(followed.wait_owned()), _followed: followed });
         Self::Events(Box::new(EventBody { body, follower }))

@@ -42,7 +42,7 @@ pub mod admin;
 pub mod body;
 /// A user's connection.
 pub mod connection;
-pub mod followers;
+pub mod event_streams;
 pub mod forward;
 pub(crate) mod misdial;
 /// Answers each request; its steps are in `service/route.rs`.

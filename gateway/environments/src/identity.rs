@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use tunnel_proto::environments::CallIdentity;
 
-use workspace_spec::environment::facts::Info;
+use workspace_spec::environment::facts::TemplateVars;
 
 /// Group of an agent's actions by a gateway's templates, and of no others: jobs that reach a cluster in another way are
 /// in the groups that GitLab knows too.
@@ -20,7 +20,7 @@ struct Stored {
 }
 
 /// Returns the identity of the job of these facts; `None` without a job.
-pub(super) fn of_job(info: &Info) -> Option<CallIdentity> {
+pub(super) fn of_job(info: &TemplateVars) -> Option<CallIdentity> {
     let job = info.ci_job?.id;
     let (project, environment) = (info.project.id, &info.environment);
     let mut groups = vec![

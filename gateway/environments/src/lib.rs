@@ -6,24 +6,24 @@
 //! each cluster agent in force.
 //!
 //! [`service`] takes the requests of jobs and operators, with its answers in [`request`], [`refusal`], [`record`] and
-//! [`following`]. `plan` (pure) decides the next step of an environment and `visit` carries it out. `driver` knows
+//! [`progress`]. `plan` (pure) decides the next step of an environment and `reconcile` carries it out. `controller` knows
 //! which environments are due, `cluster_permits` (pure) queues calls to one cluster, and `arrivals` (pure) notes which agents
 //! connected. `call` has a step carried out by the cluster's agent, `identity` is the user that the agent impersonates,
-//! and `access` answers from memory without asking the store.
+//! and `policy` answers from memory without asking the store.
 
-mod access;
 mod arrivals;
 mod call;
 mod cluster_permits;
-mod driver;
+mod controller;
 pub mod files;
-pub mod following;
 mod identity;
-mod kept;
 pub mod on_record;
 mod plan;
+mod policy;
+pub mod progress;
+mod reconcile;
 pub mod record;
 pub mod refusal;
 pub mod request;
 pub mod service;
-mod visit;
+mod template_store;

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::access::{Access, AccessVerdict, Allowed};
 use super::call::{Calls, Sessions};
 use super::cluster_permits::ClusterPermits;
-use super::driver::{Outside, Wakes};
+use super::controller::{Outside, Wakes};
 use super::files::{NoTemplate, TemplateFiles};
-use super::following::{Awaited, EnvironmentEvent, Following, Hub, PreparationOutcome};
 use super::on_record::OnRecord;
+use super::policy::{AccessPolicy, AccessVerdict, AllowedCluster};
+use super::progress::{AwaitedEnd, Broadcaster, EnvironmentEvent, PreparationOutcome, ProgressStream};
 use super::record::{self, Environment, FinalFailure};
 use super::refusal::{EnvironmentRefusal, RefusalCode, RefusalProblem};
 #[cfg(test)]
@@ -26,7 +26,7 @@ use gateway_store::{
     StoredEnvironment,
 };
 use gateway_types::{ClusterName, UnixSeconds, UserName};
-use workspace_spec::environment::facts::{AgentFacts, Info};
+use workspace_spec::environment::facts::{AgentFacts, TemplateVars};
 use workspace_spec::environment::template::{Rendered, Template, TemplateName};
 
 mod ending;
@@ -74,8 +74,8 @@ pub struct Environments {
 /// Shared state of all clones.
 pub(super) struct EnvironmentsShared {
     pub(super) store: Store,
-    pub(super) access: Access,
-    pub(super) hub: Hub,
+    pub(super) access: AccessPolicy,
+    pub(super) hub: Broadcaster,
     pub(super) wakes: Wakes,
     pub(super) permits: Mutex<ClusterPermits>,
     pub(super) calls: Box<dyn Calls>,
@@ -122,10 +122,10 @@ impl Environments {
 
     pub(super) async fn open_with(parts: EnvironmentsParts, calls: Box<dyn Calls>) -> Result<Self, StoreError> {
         let EnvironmentsParts { store, registry: _, templates, audit, metrics, settings, public_url, clock } = parts;
-        let access = Access::default();
+        let access = AccessPolicy::default();
         access.read(&store, clock()).await?;
         access.remember(&store).await?;
-        let (hub, wakes, permits) = (Hub::default(), Wakes::default(), Mutex::default());
+        let (hub, wakes, permits) = (Broadcaster::default(), Wakes::default(), Mutex::default());
         let inner = EnvironmentsShared {
             store,
             access,
@@ -178,7 +178,7 @@ impl Environments {
 
     /// Prepares a job's environment at the request of the job itself: see [`Environments::complete_by`].
     #[cfg(test)]
-    pub(crate) async fn complete(&self, request: JobRequest) -> Result<Following, EnvironmentRefusal> {
+    pub(crate) async fn complete(&self, request: JobRequest) -> Result<ProgressStream, EnvironmentRefusal> {
         let by = request.job.by();
         self.complete_by(self.judge(request)?, by).await
     }
@@ -192,15 +192,15 @@ impl Environments {
         &self,
         judged: JudgedRequest,
         by: impl Into<OnRecord> + Send,
-    ) -> Result<Following, EnvironmentRefusal> {
+    ) -> Result<ProgressStream, EnvironmentRefusal> {
         let JudgedRequest { request, verdict } = judged;
         match verdict {
             JobVerdict::Met(Met::NoEnvironment) => Err(RefusalCode::NoEnvironment.into()),
             JobVerdict::Met(met @ (Met::Disabled | Met::NotAStart | Met::NotEnabled | Met::Completed)) => {
-                Ok(Following::ended(PreparationOutcome::nothing(met)))
+                Ok(ProgressStream::ended(PreparationOutcome::nothing(met)))
             }
             // Includes requests that were carried out before: the store knows their outcome.
-            JobVerdict::Allowed(allowed) => self.prepare_job(&allowed, &request, by.into()).await,
+            JobVerdict::AllowedCluster(allowed) => self.prepare_job(&allowed, &request, by.into()).await,
         }
     }
 
@@ -213,9 +213,9 @@ impl Environments {
         &self,
         agent: &ClusterName,
         source: impl Into<ObjectSource> + Send,
-        info: Info,
+        info: TemplateVars,
         by: impl Into<OnRecord> + Send,
-    ) -> Result<Following, EnvironmentRefusal> {
+    ) -> Result<ProgressStream, EnvironmentRefusal> {
         self.prepare_as_told(agent, source.into(), info, by.into()).await
     }
 
@@ -269,14 +269,14 @@ impl Environments {
 
     /// Follows an environment until nothing is under way any more.
     #[must_use]
-    pub fn follow(&self, id: u64) -> Following {
-        Following::new(self, EnvironmentId::new(id), Awaited::Everything)
+    pub fn follow(&self, id: u64) -> ProgressStream {
+        ProgressStream::new(self, EnvironmentId::new(id), AwaitedEnd::Everything)
     }
 
     /// Follows an environment until none of its objects has to be removed any more, whatever else is under way.
     #[must_use]
-    pub fn follow_removal(&self, id: u64) -> Following {
-        Following::new(self, EnvironmentId::new(id), Awaited::Removal)
+    pub fn follow_removal(&self, id: u64) -> ProgressStream {
+        ProgressStream::new(self, EnvironmentId::new(id), AwaitedEnd::Removal)
     }
 
     /// Returns the facts of an agent that templates may use.
@@ -326,22 +326,22 @@ impl Environments {
     ///
     /// # Errors
     /// [`RefusalCode::FactsInvalid`] or [`RefusalCode::TemplateInvalid`].
-    pub fn render(&self, template: &Template, info: &Info) -> Result<Rendered, EnvironmentRefusal> {
+    pub fn render(&self, template: &Template, info: &TemplateVars) -> Result<Rendered, EnvironmentRefusal> {
         prepare::check_facts(info)?;
         template.render(info).map_err(|problems| EnvironmentRefusal::template(&problems))
     }
 
-    pub(super) fn hub(&self) -> &Hub {
+    pub(super) fn hub(&self) -> &Broadcaster {
         &self.inner.hub
     }
 
     /// Returns the outcome of the awaited end, if it has come. A store that does not answer counts as not yet.
-    pub(super) async fn outcome(&self, id: EnvironmentId, awaited: Awaited) -> Option<PreparationOutcome> {
+    pub(super) async fn outcome(&self, id: EnvironmentId, awaited: AwaitedEnd) -> Option<PreparationOutcome> {
         let told = async {
             // The end is read first, so that the environment read after it includes its effects.
             let Some(failure) = self.ended(id, awaited).await? else { return Ok(None) };
             match self.inner.store.environment(id).await? {
-                Some(stored) if awaited == Awaited::Removal && stored.is_removal_due => Ok(None),
+                Some(stored) if awaited == AwaitedEnd::Removal && stored.is_removal_due => Ok(None),
                 Some(stored) => {
                     let environment = Some(Box::new(self.shown(stored).await?));
                     Ok(Some(PreparationOutcome { failure, met: None, environment }))
@@ -359,10 +359,10 @@ impl Environments {
     }
 
     /// Returns the awaited end, once it has come: the failure, or `None` for success.
-    async fn ended(&self, id: EnvironmentId, awaited: Awaited) -> Result<Option<Option<FinalFailure>>, StoreError> {
+    async fn ended(&self, id: EnvironmentId, awaited: AwaitedEnd) -> Result<Option<Option<FinalFailure>>, StoreError> {
         let store = &self.inner.store;
         Ok(match awaited {
-            Awaited::Preparation(preparation, job) => {
+            AwaitedEnd::Preparation(preparation, job) => {
                 let found = match (store.preparation(preparation).await?, job) {
                     // It failed for a moment, and was asked for anew meanwhile: of a job there is one.
                     (None, Some(job)) => store.preparation_of(id, job).await?,
@@ -375,8 +375,8 @@ impl Environments {
                     None => Some(Some(prepare::failure(RefusalCode::EnvironmentBusy))),
                 }
             }
-            Awaited::Removal => Some(None),
-            Awaited::Everything => {
+            AwaitedEnd::Removal => Some(None),
+            AwaitedEnd::Everything => {
                 let stored = store.environment(id).await?;
                 if stored.as_ref().is_some_and(|stored| stored.is_removal_due) {
                     return Ok(None);
@@ -397,7 +397,7 @@ impl Environments {
         Ok(Environment::of(stored, agent, &self.inner.public_url))
     }
 
-    /// Records a change in the audit log, and wakes the driver and the followers.
+    /// Records a change in the audit log, and wakes the controller and the followers.
     fn told(&self, changed: &StoredEnvironment, how: &'static str, by: OnRecord) {
         let event = AuditEvent::EnvironmentChanged {
             by: by.by().actor(),
@@ -408,7 +408,7 @@ impl Environments {
         };
         by.record(AuditRecord::new(event));
         self.inner.wakes.wake(changed.id);
-        self.inner.hub.tell(changed.id, super::following::Notification::Settled);
+        self.inner.hub.tell(changed.id, super::progress::Notification::Settled);
     }
 }
 

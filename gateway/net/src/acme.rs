@@ -4,8 +4,8 @@
 //! The result is files; [`Tls`](super::tls::Tls) reloads changed files anyway.
 
 mod hook;
-mod kept;
 mod nonce;
+mod storage;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,8 +19,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use self::hook::{HookError, Published};
-use self::kept::{AcmeFiles, KeptError};
 use self::nonce::{Nonces, again};
+use self::storage::{AcmeFiles, KeptError};
 use gateway_config::Acme;
 use gateway_types::UnixSeconds;
 
@@ -89,7 +89,7 @@ impl Renewal {
     pub async fn ensure(&self) -> Result<(), AcmeError> {
         let now = (self.clock)();
         match self.kept.facts() {
-            Some(facts) if facts.not_after > now && kept::covers(&facts.names, &self.config.names) => Ok(()),
+            Some(facts) if facts.not_after > now && storage::covers(&facts.names, &self.config.names) => Ok(()),
             Some(_) | None => self.renew().await,
         }
     }
@@ -119,12 +119,12 @@ impl Renewal {
     }
 
     fn look_interval(&self) -> Duration {
-        self.kept.facts().map_or(LOOK_INTERVAL, |facts| kept::look_interval(&facts).min(LOOK_INTERVAL))
+        self.kept.facts().map_or(LOOK_INTERVAL, |facts| storage::look_interval(&facts).min(LOOK_INTERVAL))
     }
 
     fn is_due(&self, now: UnixSeconds) -> bool {
         let facts = self.kept.facts();
-        facts.is_none_or(|facts| kept::is_due(&facts, now) || !kept::covers(&facts.names, &self.config.names))
+        facts.is_none_or(|facts| storage::is_due(&facts, now) || !storage::covers(&facts.names, &self.config.names))
     }
 
     async fn renew(&self) -> Result<(), AcmeError> {

@@ -6,9 +6,9 @@
 //! crowd behind the same address.
 
 mod address;
-mod count;
-pub mod crowd;
+mod gauge;
 mod guest;
+pub mod idle;
 mod rate;
 mod table;
 mod waiting;
@@ -26,11 +26,11 @@ use tokio::sync::Semaphore;
 use tracing::info;
 
 pub use self::address::AddressKey;
-pub use self::count::{Count, CountPermit};
+pub use self::gauge::{CountPermit, Gauge};
 pub use self::guest::{CredentialCounters, Guest, LookupPermit, UsagePermits};
 pub use self::rate::{Meter, RateLimit};
 
-use self::crowd::{Crowd, CrowdMember};
+use self::idle::{ConnectionSlot, IdleConnections};
 use self::table::{Table, TableEntry};
 use self::waiting::WaitingConnections;
 use gateway_config::Limits;
@@ -63,7 +63,7 @@ const LOOKUPS_MAX: usize = 16;
 /// Longest wait of a credential for its look-up.
 const LOOKUP_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Interval at which the clock of [`Crowd`] advances; a sweep for idle entries comes every `SWEEP_TICKS` of them.
+/// Interval at which the clock of [`IdleConnections`] advances; a sweep for idle entries comes every `SWEEP_TICKS` of them.
 const TICK: Duration = Duration::from_millis(250);
 const SWEEP_TICKS: u32 = 40;
 
@@ -114,11 +114,11 @@ impl Bounds {
 #[derive(Debug)]
 struct AddressUse {
     /// Connections on which no user has signed in.
-    connections: Arc<Count>,
+    connections: Arc<Gauge>,
     /// Agents' connections without a session.
     waiting: Arc<WaitingConnections>,
-    handshakes: Arc<Count>,
-    requests: Arc<Count>,
+    handshakes: Arc<Gauge>,
+    requests: Arc<Gauge>,
     lookups: Semaphore,
     arrivals: Meter,
     asked: Meter,
@@ -143,14 +143,14 @@ impl Default for AddressUse {
 /// Use by one user.
 #[derive(Debug, Default)]
 struct UserUse {
-    requests: Arc<Count>,
+    requests: Arc<Gauge>,
     asked: Meter,
 }
 
 /// Use of one port of one workspace.
 #[derive(Debug, Default)]
 struct PortUse {
-    requests: Arc<Count>,
+    requests: Arc<Gauge>,
 }
 
 impl TableEntry for AddressUse {
@@ -183,7 +183,7 @@ pub struct UsageLimits {
     agents: Table<AddressKey, AddressUse>,
     users: Table<UserName, UserUse>,
     ports: Table<(WorkspaceName, Port), PortUse>,
-    crowd: Arc<Crowd>,
+    idle: Arc<IdleConnections>,
     lookups: Semaphore,
     refused: Family<Label, Counter>,
     /// Rate of log lines about strangers.
@@ -210,7 +210,7 @@ impl UsageLimits {
             agents: Table::new(ENTRIES_MAX),
             users: Table::new(ENTRIES_MAX),
             ports: Table::new(ENTRIES_MAX),
-            crowd: Arc::default(),
+            idle: Arc::default(),
             lookups: Semaphore::new(LOOKUPS_MAX),
             refused,
             told: Meter::default(),
@@ -222,8 +222,8 @@ impl UsageLimits {
 
     /// Returns the connections of users.
     #[must_use]
-    pub fn crowd(&self) -> &Arc<Crowd> {
-        &self.crowd
+    pub fn idle(&self) -> &Arc<IdleConnections> {
+        &self.idle
     }
 
     /// Admits a user's connection from an address. Returns also how long it has to wait for its turn.
@@ -233,7 +233,7 @@ impl UsageLimits {
     pub fn arrive(
         self: &Arc<Self>,
         from: IpAddr,
-        member: Arc<CrowdMember>,
+        member: Arc<ConnectionSlot>,
         now: Instant,
     ) -> Result<(Guest, Duration), Limit> {
         let entry = self.addresses.get(&AddressKey::of(from), self.nanos(now));
@@ -277,7 +277,7 @@ impl UsageLimits {
 
     /// Asks up to `wanted` idle connections of users to leave; those asked count as refused.
     pub fn shed(&self, wanted: usize) {
-        for _ in 0..self.crowd.shed(wanted) {
+        for _ in 0..self.idle.shed(wanted) {
             self.refused(Limit::Connections.name());
         }
     }
@@ -329,7 +329,7 @@ impl UsageLimits {
         let mut count = 0_u32;
         loop {
             ticks.tick().await;
-            self.crowd.tick();
+            self.idle.tick();
             count = count.wrapping_add(1);
             if count.is_multiple_of(SWEEP_TICKS) {
                 self.sweep(tokio::time::Instant::now().into_std());

@@ -83,7 +83,7 @@ pub struct Listener {
     handshakes: Arc<Semaphore>,
     handshake_timeout: Duration,
     stalled_timeout: Duration,
-    door: Arc<Door>,
+    policy: Arc<AcceptPolicy>,
 }
 
 /// Clients of a listener; they need different socket options, and limits.
@@ -99,7 +99,7 @@ pub enum ClientKind {
 
 /// Admission to a listener.
 #[derive(Clone, Debug)]
-pub struct Door {
+pub struct AcceptPolicy {
     /// Clients of the listener.
     pub kind: ClientKind,
     /// Limits that all connections share.
@@ -108,7 +108,7 @@ pub struct Door {
     pub trusted: Arc<[IpNetwork]>,
 }
 
-impl Door {
+impl AcceptPolicy {
     fn trusts(&self, address: IpAddr) -> bool {
         self.trusted.iter().any(|network| network.contains(address))
     }
@@ -132,7 +132,7 @@ pub struct ListenerOptions {
     /// Longest time that a user may leave sent bytes unread before the connection is given up.
     pub stalled_timeout: Duration,
     /// Admission to the listener.
-    pub door: Door,
+    pub policy: AcceptPolicy,
 }
 
 /// An accepted connection after its handshake.
@@ -186,7 +186,7 @@ impl Listener {
             handshakes: Arc::new(Semaphore::new(options.handshakes_max)),
             handshake_timeout: options.handshake_timeout,
             stalled_timeout: options.stalled_timeout,
-            door: Arc::new(options.door),
+            policy: Arc::new(options.policy),
         }
     }
 
@@ -229,8 +229,8 @@ impl Listener {
                 tls: self.tls.clone(),
                 handshakes: self.handshakes.clone(),
                 limit: self.handshake_timeout,
-                door: self.door.clone(),
-                member: (self.door.kind == ClientKind::User).then(|| Arc::new(self.door.limits.crowd().enter())),
+                policy: self.policy.clone(),
+                member: (self.policy.kind == ClientKind::User).then(|| Arc::new(self.policy.limits.idle().enter())),
                 peer,
                 permit,
                 serve: serve.clone(),
@@ -264,7 +264,7 @@ impl Listener {
         // The permit first: a connection that cannot be served stays in the backlog.
         let permit = self.room().await?;
         let (stream, peer) = self.socket.accept().await?;
-        let tuned = match self.door.kind {
+        let tuned = match self.policy.kind {
             ClientKind::User => {
                 socket::limit_queue(&stream, USER_QUEUE_BYTES);
                 socket::limit_stall(&stream, self.stalled_timeout);
@@ -286,9 +286,9 @@ impl Listener {
     async fn room(&self) -> io::Result<OwnedSemaphorePermit> {
         loop {
             let free = self.connections.available_permits();
-            if self.door.kind == ClientKind::User && free < self.spare {
+            if self.policy.kind == ClientKind::User && free < self.spare {
                 let wanted = if free > 0 { self.spare } else { self.spare * (SPARE_PART / SHED_PART) };
-                self.door.limits.shed(wanted);
+                self.policy.limits.shed(wanted);
             }
             // The semaphore is never closed.
             match timeout(SHED_INTERVAL, self.connections.clone().acquire_owned()).await {
@@ -318,11 +318,11 @@ pub enum Placing {
 }
 
 /// Finds the thread for a connection from the first information that a client sends.
-pub type PlaceBy = dyn Fn(First<'_>) -> Option<Worker> + Send + Sync;
+pub type PlaceBy = dyn Fn(RoutingHint<'_>) -> Option<Worker> + Send + Sync;
 
 /// First information that a client sends.
 #[derive(Clone, Copy, Debug)]
-pub enum First<'a> {
+pub enum RoutingHint<'a> {
     /// Name that it asks for in a TLS handshake.
     ServerName(&'a str),
     /// First bytes without TLS. May be cut anywhere.

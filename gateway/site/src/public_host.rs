@@ -7,7 +7,7 @@
 //! | [`Kind::Page`] | all other paths | zone, sign-in pages, identify visitor |
 //!
 //! Layers and handlers know axum's types only. What the edge needs beyond a body travels in the extensions of an answer:
-//! a failure of its table, the [`Delivery`] of a body, the [`Followed`] of a stream.
+//! a failure of its table, the [`Delivery`] of a body, the [`EventStream`] of a stream.
 
 pub(crate) mod layers;
 
@@ -32,7 +32,7 @@ use crate::ui;
 use gateway_auth::oidc::provider::Provider;
 use gateway_auth::sign_in::SignIn;
 use gateway_edge::body::ResponseBody;
-use gateway_edge::followers::{Followed, Followers};
+use gateway_edge::event_streams::{EventStream, EventStreams};
 use gateway_edge::service::{EdgeAnswer, Failures, Origin, PublicSite, RequestFacts, Visitors};
 use gateway_types::UserName;
 use gateway_types::principal::Principal;
@@ -54,7 +54,7 @@ pub struct PublicParts {
     /// Provider that signs users in; `None` in dev mode.
     pub provider: Option<Provider>,
     /// Event streams that are open.
-    pub followers: Arc<Followers>,
+    pub followers: Arc<EventStreams>,
     /// Counts, logs and answers failures.
     pub failures: Arc<Failures>,
 }
@@ -65,7 +65,7 @@ pub(crate) struct Host {
     pub(crate) visitors: Arc<Visitors>,
     pub(crate) sign_in: Arc<SignIn>,
     pub(crate) provider: Option<Provider>,
-    pub(crate) followers: Arc<Followers>,
+    pub(crate) followers: Arc<EventStreams>,
     pub(crate) failures: Arc<Failures>,
 }
 
@@ -90,12 +90,12 @@ pub(crate) struct Arrival {
     pub(crate) origin: Arc<Origin>,
     /// Time at which the head was there.
     pub(crate) began: Instant,
-    /// User whom a layer found, for the log.
+    /// User found by a layer, for the log.
     pub(crate) user: Arc<OnceLock<UserName>>,
 }
 
 impl Arrival {
-    /// Notes the user whom a credential proved.
+    /// Notes the user that a credential proved.
     fn found(&self, principal: Option<&Principal>) {
         if let Some(principal) = principal {
             // One layer of a stack identifies; a second finding would be the same.
@@ -211,7 +211,7 @@ where
 /// Makes the body that the edge sends.
 async fn deliver(mut response: Response<Body>) -> Response<ResponseBody> {
     let delivery = response.extensions_mut().remove::<Delivery>();
-    let followed = response.extensions_mut().remove::<Arc<Followed>>();
+    let followed = response.extensions_mut().remove::<Arc<EventStream>>();
     match delivery {
         Some(Delivery::Events | Delivery::Messages) => response.map(|body| ResponseBody::events(body, followed)),
         Some(Delivery::File(bytes)) => response.map(|body| ResponseBody::file(body, bytes)),

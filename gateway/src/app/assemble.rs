@@ -23,7 +23,7 @@ use gateway_auth::site::{BadPublicUrl, Site};
 use gateway_config::{Config, LogFormat};
 use gateway_edge::admin::{self, Admin};
 use gateway_edge::cookies::CookieNames;
-use gateway_edge::followers::Followers;
+use gateway_edge::event_streams::EventStreams;
 use gateway_edge::forward::Forwarder;
 use gateway_edge::guard::ShapeLimits;
 use gateway_edge::service::{Access, Edge, Failures, Hosts, Neighbours, Traces, Visitors};
@@ -42,7 +42,7 @@ use gateway_types::{Scheme, WorkspaceName};
 use gateway_workspaces::addresses::Addresses as SeenFromWorkspaces;
 use gateway_workspaces::changes::Changes;
 use gateway_workspaces::cluster_configs::ClusterConfigs;
-use gateway_workspaces::kubernetes::KubernetesDriver;
+use gateway_workspaces::kubernetes::KubernetesController;
 use gateway_workspaces::service::Workspaces;
 
 /// Longest request target, in bytes: hyper refuses longer ones on its own.
@@ -64,7 +64,7 @@ pub(super) struct Base {
 struct UserFacing {
     visitors: Arc<Visitors>,
     failures: Arc<Failures>,
-    followers: Arc<Followers>,
+    followers: Arc<EventStreams>,
     workspaces: Arc<Cache<WorkspaceName, Workspace>>,
     public_ports: Arc<PublicPorts>,
 }
@@ -114,7 +114,7 @@ pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartE
         base.audit.clone(),
         &config.public_url,
     );
-    let driver = Arc::new(KubernetesDriver {
+    let controller = Arc::new(KubernetesController {
         registry: base.registry.clone(),
         store: base.store.clone(),
         changes,
@@ -137,7 +137,7 @@ pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartE
         certificates,
         audit_writer,
         renewal,
-        driver,
+        controller,
         ci,
         environments,
         sign_ins,
@@ -204,7 +204,7 @@ fn public_host(
             limits: base.limits.clone(),
             traces: Traces::new(random_start()?),
         }),
-        followers: Arc::new(Followers::default()),
+        followers: Arc::new(EventStreams::default()),
         workspaces: Arc::new(Cache::bridging(remembered.clone())),
         public_ports: Arc::new(PublicPorts::default()),
     };

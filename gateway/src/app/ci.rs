@@ -10,16 +10,16 @@ use tunnel_link::drain::Drain;
 use super::assemble::Base;
 use super::{StartError, wall_clock};
 use gateway_agents::identity::{AgentIdentities, CredentialRefusal};
+use gateway_ci::controller::CiController;
 use gateway_ci::downloads::Downloads;
-use gateway_ci::driver::CiDriver;
 use gateway_ci::settings::{NoDefinition as Unmade, Systems};
 use gateway_config::{Ci, Config};
 use gateway_site::api::{Definitions, NoDefinition};
 use gateway_store::{RunOwner, Store, StoreError};
 use gateway_workspaces::addresses::Addresses;
 use gateway_workspaces::changes::Changes;
+use gateway_workspaces::lifetimes::LifetimeController;
 use gateway_workspaces::service::Workspaces;
-use gateway_workspaces::timers::Timers;
 
 /// Parts for workspaces in CI systems.
 #[derive(Clone, Debug)]
@@ -70,7 +70,7 @@ impl CiParts {
     }
 
     /// Adds the time limits of workspaces in CI systems.
-    pub(super) fn limit(&self, timers: Timers) -> Timers {
+    pub(super) fn limit(&self, timers: LifetimeController) -> LifetimeController {
         match &self.systems {
             Some(systems) => timers.with_providers(systems.limits()),
             None => timers,
@@ -80,7 +80,7 @@ impl CiParts {
     /// Starts to reconcile workspaces in CI systems. No new job is asked for in a drain; started work is completed.
     pub(super) fn execute(&self, base: &Base, changes: &Changes, tasks: &Drain) {
         let Some(systems) = &self.watched else { return };
-        let driver = CiDriver::new(
+        let controller = CiController::new(
             base.registry.clone(),
             base.store.clone(),
             changes.clone(),
@@ -88,7 +88,7 @@ impl CiParts {
             base.metrics.clone(),
             Arc::new(wall_clock),
         );
-        tasks.spawn(driver.run(base.drain.draining().clone()));
+        tasks.spawn(controller.run(base.drain.draining().clone()));
     }
 }
 

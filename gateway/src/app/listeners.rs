@@ -7,7 +7,7 @@ use super::StartError;
 use gateway_config::{Config, TlsFiles};
 use gateway_net::inherited::Inherited;
 use gateway_net::limits::UsageLimits;
-use gateway_net::listen::{BindError, ClientKind, Door, Listener, ListenerOptions};
+use gateway_net::listen::{AcceptPolicy, BindError, ClientKind, Listener, ListenerOptions};
 use gateway_net::tls::{ALPN_AGENTS, ALPN_USERS, Tls, TlsError};
 
 /// Bound listeners.
@@ -74,7 +74,7 @@ impl Listeners {
             handshake_timeout: config.timeouts.tls_handshake,
             stalled_timeout: config.timeouts.reader_stalled,
             // Health and metrics are asked for directly, not through a load balancer.
-            door: Door {
+            policy: AcceptPolicy {
                 kind,
                 limits: limits.clone(),
                 trusted: if kind == ClientKind::Operator { Arc::default() } else { trusted.clone() },

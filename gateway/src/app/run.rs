@@ -11,18 +11,18 @@ use tunnel_proto::reason::Reason;
 
 use super::ci::CiParts;
 use super::{App, outage};
-use gateway_agents::leases;
-use gateway_agents::recheck::recheck;
+use gateway_agents::expiry;
 use gateway_agents::registry::Registry;
+use gateway_agents::revocation::recheck;
 use gateway_edge::admin;
 use gateway_edge::connection::Server;
 use gateway_http::host::{HostTarget, host_in};
 use gateway_net::audit::{AuditEvent, AuditRecord};
-use gateway_net::listen::{First, Listener, Placing};
+use gateway_net::listen::{Listener, Placing, RoutingHint};
 use gateway_net::workers::Workers;
 use gateway_store::wall_clock;
-use gateway_workspaces::kubernetes::KubernetesDriver;
-use gateway_workspaces::timers::Timers;
+use gateway_workspaces::kubernetes::KubernetesController;
+use gateway_workspaces::lifetimes::LifetimeController;
 
 /// Earliest redial of agents after their session was drained, so that a restart does not become a storm.
 const REDIAL_AFTER: Duration = Duration::from_secs(1);
@@ -65,12 +65,19 @@ impl App {
         let memory = outage::Caches { edge: self.edge.clone(), identities: self.identities.clone() };
         let (store, single) = (self.base.store.clone(), self.single.clone());
         background.spawn(outage::watch(store, single, memory, self.replaced.clone(), self.closed.clone()));
-        background.spawn(leases::watch(self.base.registry.clone(), self.identities.clone(), self.closed.clone()));
+        background.spawn(expiry::watch(self.base.registry.clone(), self.identities.clone(), self.closed.clone()));
         background.spawn(recheck(self.base.registry.clone(), self.base.store.clone(), self.closed.clone()));
-        self.ci.execute(&self.base, &self.driver.changes, &background);
+        self.ci.execute(&self.base, &self.controller.changes, &background);
         let (registry, store) = (self.base.registry.clone(), self.base.store.clone());
-        self.environments.execute(registry, store, &self.driver.configs, &self.base.drain, &background, &self.closed);
-        execute(self.driver, &self.ci, &background, &self.closed);
+        self.environments.execute(
+            registry,
+            store,
+            &self.controller.configs,
+            &self.base.drain,
+            &background,
+            &self.closed,
+        );
+        execute(self.controller, &self.ci, &background, &self.closed);
         let public = self.public.clone();
         background.spawn(async move { public.greet_provider().await });
         for tls in self.certificates {
@@ -122,10 +129,10 @@ impl App {
             return (Placing::Here, Placing::Here);
         }
         let (edge, registry, of) = (self.edge.clone(), self.base.registry.clone(), workers.clone());
-        let place = move |first: First<'_>| {
+        let place = move |first: RoutingHint<'_>| {
             let host = match first {
-                First::ServerName(name) => name,
-                First::Bytes(head) => host_in(head)?,
+                RoutingHint::ServerName(name) => name,
+                RoutingHint::Bytes(head) => host_in(head)?,
             };
             match edge.hosts.rules.parse(host) {
                 Ok(HostTarget::Workspace { name, .. }) => of.of(registry.current(&name)?.peer()),
@@ -154,11 +161,11 @@ async fn serve_users(
 }
 
 /// Starts the tasks that reconcile workspaces.
-fn execute(driver: Arc<KubernetesDriver>, ci: &CiParts, background: &Drain, closed: &CancellationToken) {
-    background.spawn(driver.configs.clone().watch(driver.store.clone(), closed.clone()));
-    let timers = Timers::new(driver.store.clone(), driver.changes.clone(), Arc::new(wall_clock));
+fn execute(controller: Arc<KubernetesController>, ci: &CiParts, background: &Drain, closed: &CancellationToken) {
+    background.spawn(controller.configs.clone().watch(controller.store.clone(), closed.clone()));
+    let timers = LifetimeController::new(controller.store.clone(), controller.changes.clone(), Arc::new(wall_clock));
     background.spawn(ci.limit(timers).run(closed.clone()));
-    background.spawn(driver.run(closed.clone()));
+    background.spawn(controller.run(closed.clone()));
 }
 
 /// Tells agents that the gateway drains, and ends requests, streams and sessions.

@@ -8,7 +8,7 @@ use tokio::time::{Instant, MissedTickBehavior, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use gateway_auth::browser::kept::Both;
+use gateway_auth::browser::persistence::Both;
 use gateway_auth::browser::{BrowserSessions, Lifetimes};
 use gateway_auth::device::Devices;
 use gateway_config::Config;

@@ -3,7 +3,7 @@
 //! * `database`, `sqlite`, `postgres`, `migrate`, `json`: one statement for both databases, their pools and their schema.
 //! * `workspaces`, `managed`, `create`, `lifecycles`, `former`, `external`, `ids`, `variables`: workspaces.
 //! * `ci`, `environments`, `clusters`: runs of CI jobs, environments, clusters with their configurations.
-//! * `tokens`, `rotate`, `uses`, `users`, `sign_ins`, `shares`: credentials and rights. `changes` is the feed of their
+//! * `tokens`, `rotate`, `single_use_tokens`, `users`, `sign_ins`, `shares`: credentials and rights. `changes` is the feed of their
 //!   changes that gateways read.
 //! * `seal`: secrets that have to be read again. `single`: one gateway for each database. `watch`: outages.
 //!
@@ -33,11 +33,11 @@ mod seal;
 mod shares;
 mod sign_ins;
 mod single;
+mod single_use_tokens;
 mod sqlite;
 mod time;
 mod tokens;
 mod users;
-mod uses;
 mod variables;
 mod watch;
 mod workspaces;
@@ -75,9 +75,9 @@ pub use model::{
 };
 pub use shares::{Replaced, SharedPort};
 pub use single::{PATIENCE, SingleError, SingleGateway};
+pub use single_use_tokens::{Spent, TokenUse, UsedToken};
 pub use time::{wall_clock, wall_clock_ms};
 pub use tokens::TOKENS_LIVE_MAX;
-pub use uses::{Spent, TokenUse, UsedToken};
 pub use variables::{SecretText, Variable, VariableKind};
 pub use workspaces::Listed;
 

@@ -26,13 +26,13 @@ pub struct Changes {
     sender: broadcast::Sender<ChangeNotice>,
 }
 
-/// Hears of every change from its making on.
+/// Receives every change from its making on.
 #[derive(Debug)]
-pub struct Listener {
+pub struct Subscriber {
     receiver: broadcast::Receiver<ChangeNotice>,
 }
 
-/// News for a listener.
+/// News for a subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeNews {
     /// Something changed.
@@ -48,20 +48,20 @@ impl Default for Changes {
 }
 
 impl Changes {
-    /// Notifies all listeners, and waits for none.
-    pub fn say(&self, change: ChangeNotice) {
-        // No listener is no fault.
+    /// Notifies all subscribers, and waits for none.
+    pub fn publish(&self, change: ChangeNotice) {
+        // No subscriber is no fault.
         drop(self.sender.send(change));
     }
 
-    /// Makes a listener. Listen first and read the store then: the other way round misses what is in between.
+    /// Makes a subscriber. Subscribe first and read the store then: the other way round misses what is in between.
     #[must_use]
-    pub fn listen(&self) -> Listener {
-        Listener { receiver: self.sender.subscribe() }
+    pub fn listen(&self) -> Subscriber {
+        Subscriber { receiver: self.sender.subscribe() }
     }
 }
 
-impl Listener {
+impl Subscriber {
     /// Waits for the next change. Never completes once all publishers are gone.
     ///
     /// Cancel safety: safe; nothing is lost.

@@ -1,4 +1,4 @@
-//! Runs workspaces in Kubernetes clusters: for each cluster whose agent has a session, one driver sends the desired
+//! Runs workspaces in Kubernetes clusters: for each cluster whose agent has a session, one controller sends the desired
 //! state of its workspaces and stores the observed one.
 //!
 //! [`plan`] decides the next message and its time, [`intent`] builds it from the stored state, `report` stores what the
@@ -26,9 +26,9 @@ use gateway_net::telemetry::Metrics;
 use gateway_store::{Store, StoreError, wall_clock};
 use gateway_types::ClusterName;
 
-/// Dependencies of a driver.
+/// Dependencies of a controller.
 #[derive(Debug)]
-pub struct KubernetesDriver {
+pub struct KubernetesController {
     /// Sessions of the clusters' agents.
     pub registry: Arc<Registry>,
     /// Source of truth for all state.
@@ -48,10 +48,10 @@ struct Driven {
     is_running: bool,
 }
 
-impl KubernetesDriver {
+impl KubernetesController {
     /// Drives every cluster whose agent has a session, until `stop`.
     ///
-    /// Invariants: a session's driver begins once that of the cluster's previous session has ended. So nothing that a
+    /// Invariants: a session's controller begins once that of the cluster's previous session has ended. So nothing that a
     /// displaced agent said is stored after something that the newer one said.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let mut arrivals = self.registry.arrivals();
@@ -65,8 +65,8 @@ impl KubernetesDriver {
                     continue;
                 }
                 driven.insert(name.clone(), Driven { session: session.id, is_running: true });
-                let (driver, stop, name) = (self.clone(), stop.clone(), name.clone());
-                let task = drivers.spawn(async move { driver.drive(&session, stop).await });
+                let (controller, stop, name) = (self.clone(), stop.clone(), name.clone());
+                let task = drivers.spawn(async move { controller.drive(&session, stop).await });
                 running.insert(task.id(), name);
             }
             tokio::select! {

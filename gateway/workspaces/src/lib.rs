@@ -2,9 +2,9 @@
 //!
 //! * [`service`] takes the owners' requests: validated, frozen (`workspace_spec`), stored, announced.
 //! * [`changes`] announces within this process that a workspace has changed, so that no task has to poll.
-//! * [`kubernetes`]: one driver for each cluster with a session sends desired state and stores the observed one;
+//! * [`kubernetes`]: one controller for each cluster with a session sends desired state and stores the observed one;
 //!   [`sending`] chooses the objects of a message, [`observed`] derives a workspace's state from a report.
-//! * [`timers`] stops and terminates workspaces whose time limits have passed.
+//! * [`lifetimes`] stops and terminates workspaces whose time limits have passed.
 //! * [`cluster_configs`], [`agents_dir`]: configurations of clusters, read from files and stored version by version.
 //! * [`ci`]: workspaces in CI systems, as far as they are decided without one; `gateway-ci` runs them.
 //! * [`addresses`]: addresses of the gateway for definitions of workspaces.
@@ -15,9 +15,9 @@ pub mod changes;
 pub mod ci;
 pub mod cluster_configs;
 pub mod kubernetes;
+pub mod lifetimes;
 pub mod observed;
 pub mod sending;
 pub mod service;
 #[cfg(test)]
 mod testing;
-pub mod timers;

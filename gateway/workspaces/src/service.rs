@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::addresses::Addresses;
-use super::changes::{ChangeNotice, Changes, Listener};
+use super::changes::{ChangeNotice, Changes, Subscriber};
 use super::ci::CiTargets;
 use super::cluster_configs::StoredConfig;
 use gateway_store::{Cluster, ConfigVersion, CreateError, Managed, NewManaged, Quotas, Store, Variable};
@@ -97,7 +97,7 @@ impl Workspaces {
 
     /// Hears of every change from now on.
     #[must_use]
-    pub fn listen(&self) -> Listener {
+    pub fn listen(&self) -> Subscriber {
         self.changes.listen()
     }
 
@@ -246,7 +246,7 @@ impl Workspaces {
     }
 
     fn say(&self, managed: &Managed) {
-        self.changes.say(ChangeNotice { workspace: managed.workspace.id, cluster: managed.cluster() });
+        self.changes.publish(ChangeNotice { workspace: managed.workspace.id, cluster: managed.cluster() });
     }
 }
 

@@ -5,7 +5,7 @@ use gateway_environments::on_record::OnRecord;
 use gateway_environments::request::By;
 use gateway_net::audit::RecordPermit;
 use serde_json::Value;
-use workspace_spec::environment::facts::Info;
+use workspace_spec::environment::facts::TemplateVars;
 use workspace_spec::environment::template::{Rendered, TemplateName};
 
 use super::support::{As, SAME_ORIGIN, World};
@@ -210,7 +210,7 @@ async fn environments(it: &Checker<'_>, dev: &As) {
     }
     let name: TemplateName = "default".parse().unwrap();
     let rendered = Rendered::parse(&name, rendered.as_bytes()).unwrap();
-    let facts: Info = serde_json::from_str(
+    let facts: TemplateVars = serde_json::from_str(
         r#"{"agent":{"id":1,"name":"one","url":"http://x.test"},"environment":{"id":0,"name":"review/1","slug":"review-1",
             "page_url":"http://x.test"},"project":{"id":7,"slug":"team-app","path":"team/app","url":"http://x.test"}}"#,
     )

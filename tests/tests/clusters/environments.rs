@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use e2e::cluster::{ClusterAgent, as_made};
 use e2e::jobs::{access, on_record, wish};
 use e2e::{PATIENCE, TestGateway};
-use gateway_environments::following::{EnvironmentEvent, Following, PreparationOutcome};
+use gateway_environments::progress::{EnvironmentEvent, PreparationOutcome, ProgressStream};
 use gateway_environments::request::{By, JobRequest, Unmet};
 use gateway_environments::service::DesiredEnvironment;
 use tokio_util::bytes::Bytes;
@@ -32,7 +32,7 @@ fn request(job_id: u64) -> JobRequest {
 }
 
 /// Asks for what a job needs, as the job.
-async fn complete(gateway: &TestGateway, job_id: u64) -> Following {
+async fn complete(gateway: &TestGateway, job_id: u64) -> ProgressStream {
     let request = request(job_id);
     let by = on_record(request.job.by()).await;
     let judged = gateway.environments.judge(request).unwrap();
@@ -91,11 +91,11 @@ impl Taken {
     }
 }
 
-async fn outcome(following: Following) -> PreparationOutcome {
+async fn outcome(following: ProgressStream) -> PreparationOutcome {
     tokio::time::timeout(PATIENCE, following.outcome()).await.expect("it ends")
 }
 
-async fn retrying(following: &mut Following) -> String {
+async fn retrying(following: &mut ProgressStream) -> String {
     loop {
         match tokio::time::timeout(PATIENCE, following.next()).await.expect("a word of it") {
             Some(EnvironmentEvent::Retrying { code, .. }) => return code,

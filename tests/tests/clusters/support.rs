@@ -82,7 +82,7 @@ impl Stage {
 
     fn say(&self, managed: &Managed) {
         let change = ChangeNotice { workspace: managed.workspace.id, cluster: managed.cluster() };
-        self.gateway.changes.say(change);
+        self.gateway.changes.publish(change);
     }
 
     pub(crate) async fn read(&self, id: WorkspaceId) -> Managed {

@@ -152,7 +152,7 @@ async fn agent_of_a_run_that_is_to_end_or_is_over_is_told_that_its_workspace_is_
     make(&gateway).await;
     let token = job(&issuer, "a", &json!({}));
     RawAgent::dial(&gateway, &token, by(7)).await.welcome().await;
-    // The driver writes down what it sees of the agent at the same time.
+    // The controller writes down what it sees of the agent at the same time.
     loop {
         let (managed, _) = read(&gateway.store).await;
         let stopped = managed.lifecycle.request(DesiredState::Stopped, wall_clock()).unwrap();

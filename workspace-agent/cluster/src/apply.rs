@@ -21,7 +21,7 @@ use crate::api::{CancelableApi, Over};
 use crate::config::{Group, Scope};
 use crate::delete::{self, Pruned};
 use crate::inventory::BadInventory;
-use crate::ledger;
+use crate::inventory_store;
 use crate::object::{CLUSTER_LABEL, LiveObject, OWNER_ANNOTATION, ObjectKey, Resource, SentObject, is_rewritten};
 use crate::order::sort_to_delete;
 use crate::prune::{self, Context};
@@ -132,7 +132,8 @@ impl Pass<'_> {
         let mut outcome = ApplyOutcome { is_withheld, ..ApplyOutcome::default() };
         let wanted = group.keys();
         let inventory = &group.inventory;
-        let tracked = ledger::write(self.api, inventory, |tracked| tracked.union(&wanted).cloned().collect()).await?;
+        let tracked =
+            inventory_store::write(self.api, inventory, |tracked| tracked.union(&wanted).cloned().collect()).await?;
         let mut uids = BTreeSet::new();
         let mut forgotten = BTreeSet::new();
         let (workloads, others): (Vec<_>, Vec<_>) = group.objects.iter().partition(|object| workload::runs(object));
@@ -161,7 +162,8 @@ impl Pass<'_> {
             self.prune(stale, group.name(), &uids, &mut forgotten, &mut outcome).await?;
         }
         if !forgotten.is_empty() {
-            ledger::write(self.api, inventory, |tracked| tracked.difference(&forgotten).cloned().collect()).await?;
+            inventory_store::write(self.api, inventory, |tracked| tracked.difference(&forgotten).cloned().collect())
+                .await?;
         }
         Ok(outcome)
     }

@@ -12,7 +12,7 @@ use tunnel_proto::reconcile::SecretRef;
 use work_queue::{Completion, Requeue, RetryDelays, Runner, WorkQueue};
 
 use crate::conversation::ConversationShared;
-use crate::pass::Shell;
+use crate::reconcile::ReconcileContext;
 use crate::worker::{self, Again, Mailbox, PassEnd};
 
 /// Passes at once: as many as an API server serves without making its other clients wait.
@@ -27,7 +27,7 @@ const LOOK: RetryDelays = RetryDelays { first: Duration::from_millis(250), max: 
 
 /// Workspaces that the gateway has named, and the passes over them.
 pub(crate) struct Controller {
-    shell: Arc<Shell>,
+    context: Arc<ReconcileContext>,
     shared: Arc<ConversationShared>,
     workspaces: BTreeMap<String, Entry>,
     pub(crate) runner: Runner<String, Instant, Option<PassEnd>>,
@@ -46,10 +46,10 @@ struct Entry {
 
 impl Controller {
     /// Makes the controller of a conversation. No workspace is known yet.
-    pub(crate) fn new(shell: Arc<Shell>, shared: Arc<ConversationShared>) -> Self {
+    pub(crate) fn new(context: Arc<ReconcileContext>, shared: Arc<ConversationShared>) -> Self {
         let movements = shared.movements();
         let (runner, held) = (Runner::default(), BTreeSet::new());
-        Self { shell, shared, workspaces: BTreeMap::new(), runner, held, movements }
+        Self { context, shared, workspaces: BTreeMap::new(), runner, held, movements }
     }
 
     /// Returns the mailbox of a workspace.
@@ -108,8 +108,8 @@ impl Controller {
     pub(crate) fn start(&mut self) {
         self.runner.start(Instant::now(), PASSES_MAX, |name| {
             let mailbox = self.workspaces.get(&name).map(|workspace| workspace.mailbox.clone());
-            let (shell, shared) = (self.shell.clone(), self.shared.clone());
-            async move { Some(worker::reconcile(mailbox?, shell, shared).await) }
+            let (context, shared) = (self.context.clone(), self.shared.clone());
+            async move { Some(worker::reconcile(mailbox?, context, shared).await) }
         });
     }
 

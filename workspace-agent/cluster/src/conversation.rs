@@ -24,7 +24,7 @@ use crate::config::{self, Scope};
 use crate::controller::Controller;
 use crate::observe;
 use crate::orphans;
-use crate::pass::Shell;
+use crate::reconcile::ReconcileContext;
 use crate::resources::Resources;
 use crate::terminate::check_namespace;
 use crate::worker::{Mailbox, PassEnd};
@@ -222,7 +222,7 @@ enum Watched {
 struct Conversation {
     terms: Terms,
     shared: Arc<ConversationShared>,
-    shell: Arc<Shell>,
+    context: Arc<ReconcileContext>,
     controller: Controller,
     watches: JoinSet<()>,
     closing: CancellationToken,
@@ -238,7 +238,7 @@ impl Conversation {
         if is_again {
             shared.change(ConversationBooks::want_full);
         }
-        let shell = Arc::new(Shell {
+        let context = Arc::new(ReconcileContext {
             api,
             resources: Resources::default(),
             sources: Arc::default(),
@@ -246,9 +246,9 @@ impl Conversation {
         });
         Self {
             terms,
-            controller: Controller::new(shell.clone(), shared.clone()),
+            controller: Controller::new(context.clone(), shared.clone()),
             shared,
-            shell,
+            context,
             watches: JoinSet::new(),
             closing: CancellationToken::new(),
             changes: mpsc::channel(CHANGES_MAX),
@@ -362,9 +362,9 @@ impl Conversation {
     }
 
     fn follow(&mut self, secret: &SecretRef) {
-        if self.shell.sources.add(secret) {
-            let sources = self.shell.sources.clone();
-            let api = self.shell.api.clone();
+        if self.context.sources.add(secret) {
+            let sources = self.context.sources.clone();
+            let api = self.context.api.clone();
             self.watches.spawn(sources.follow(api, secret.clone(), self.changes.0.clone()));
         }
     }
@@ -388,13 +388,13 @@ impl Conversation {
         if self.watched != Watched::Nothing {
             self.watch();
         }
-        let (api, terms, shared) = (self.shell.api.clone(), self.terms.clone(), self.shared.clone());
+        let (api, terms, shared) = (self.context.api.clone(), self.terms.clone(), self.shared.clone());
         self.watches.spawn(async move { orphans::look(&api, &terms, &shared, round).await });
     }
 
     /// Watches the cluster's objects of workspaces, now that there are workspaces.
     fn watch(&mut self) {
-        let with = || (self.shell.api.client().clone(), self.terms.clone(), self.shared.clone());
+        let with = || (self.context.api.client().clone(), self.terms.clone(), self.shared.clone());
         if self.watched == Watched::Nothing {
             self.watched = Watched::Workspaces;
             let (client, terms, shared) = with();

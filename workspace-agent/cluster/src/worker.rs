@@ -15,7 +15,7 @@ use tunnel_proto::state::DesiredState;
 use crate::books::Attempted;
 use crate::config::Scope;
 use crate::conversation::ConversationShared;
-use crate::pass::{Done, PassInput, Shell};
+use crate::reconcile::{Done, PassInput, ReconcileContext};
 
 /// Intents of a workspace.
 pub(crate) struct Mailbox {
@@ -176,13 +176,17 @@ impl Remainder {
 }
 
 /// Does what there is to do for a workspace, by its newest intent. A pass that has begun a request finishes it.
-pub(crate) async fn reconcile(mailbox: Arc<Mailbox>, shell: Arc<Shell>, shared: Arc<ConversationShared>) -> PassEnd {
+pub(crate) async fn reconcile(
+    mailbox: Arc<Mailbox>,
+    context: Arc<ReconcileContext>,
+    shared: Arc<ConversationShared>,
+) -> PassEnd {
     // The newest intent, which may have come while others worked.
     let taken = mailbox.take();
     // Pods that move from here on may be those that this pass waits for.
     let movements = shared.movements();
-    let api = shell.api.until(taken.superseded.clone());
-    let done = shell.run(&taken.job, &api).await;
+    let api = context.api.until(taken.superseded.clone());
+    let done = context.run(&taken.job, &api).await;
     let left = done.map(|done| {
         let left = Remainder::of(&done);
         record(&mailbox, &shared, &taken, done);

@@ -14,8 +14,8 @@ use tokio::time::Instant;
 
 use super::attach::Attachment;
 use super::end::CommandEnd;
+use super::signal_probe::{SignalProbe, WitnessMessage};
 use super::signals::{Handing, Signals, asks_to_end};
-use super::witness::{Witness, WitnessMessage};
 
 /// Longest command that people are shown, in characters.
 const SHOWN_CHARS_MAX: usize = 200;
@@ -114,7 +114,7 @@ impl CommandLine {
     pub(super) async fn run(
         &self,
         signals: &mut Signals,
-        witness: Option<Witness>,
+        witness: Option<SignalProbe>,
         attachment: &mut Attachment,
         dial_at: Option<Instant>,
         say: impl Fn(&str),
@@ -137,7 +137,7 @@ impl CommandLine {
 
 struct RunningCommand {
     child: Child,
-    witness: Option<Witness>,
+    witness: Option<SignalProbe>,
     handing: Handing,
     asked_to_end: bool,
 }
@@ -176,7 +176,7 @@ impl RunningCommand {
                 () = at(self.handing.next_due()) => {}
                 () = at(dial_at), if attachment.is_planned() => attachment.begin(),
             }
-            if self.handing.asks(Instant::now()) && !self.witness.as_mut().is_some_and(Witness::ask) {
+            if self.handing.asks(Instant::now()) && !self.witness.as_mut().is_some_and(SignalProbe::ask) {
                 self.handing.answered(Instant::now());
             }
             while let Some(number) = self.handing.due(Instant::now()) {
@@ -205,7 +205,7 @@ impl RunningCommand {
     }
 }
 
-async fn said(witness: Option<&mut Witness>) -> Option<WitnessMessage> {
+async fn said(witness: Option<&mut SignalProbe>) -> Option<WitnessMessage> {
     match witness {
         Some(witness) => witness.said().await,
         None => std::future::pending().await,

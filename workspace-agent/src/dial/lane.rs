@@ -9,13 +9,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 use tunnel_proto::hello::{Join, Welcome};
 
-use super::carried::Carried;
+use super::active_session::ActiveSession;
 use super::network::Network;
 use super::{Agent, AgentEvent};
 
 impl<N: Network> Agent<N> {
     /// Starts the lanes that the gateway allows for a new session.
-    pub(super) fn add_lanes(&mut self, carried: &mut Carried, welcome: &Welcome, stop: &CancellationToken) {
+    pub(super) fn add_lanes(&mut self, carried: &mut ActiveSession, welcome: &Welcome, stop: &CancellationToken) {
         let more = self.lanes.min(welcome.lanes).saturating_sub(1);
         for number in 1..=more {
             let join = Join { session: welcome.session, secret: welcome.join_secret.clone() };

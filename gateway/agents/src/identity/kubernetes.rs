@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::credentials::unverified;
 use super::pod::Pod;
-use super::presented::unverified;
 use super::refusal::CredentialRefusal;
 use super::review::{ReviewPurpose, Reviewer, TokenFile};
 use super::{after, keys};

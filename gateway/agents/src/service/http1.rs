@@ -21,7 +21,7 @@ use tracing::{debug, info};
 use tunnel_link::pace::Paced;
 use tunnel_link::websocket::{self, Handshake, NoHandshake};
 
-use super::begun::PeekedStream;
+use super::detect::PeekedStream;
 use super::{AgentIdentity, AgentService, Greeting, NewLink, Remote, log_refused};
 use gateway_net::limits::Guest;
 
@@ -66,7 +66,7 @@ pub(super) async fn serve(service: Arc<AgentService>, stream: PeekedStream, remo
         Ok(stream) => {
             let (carrier, reader, answer) = websocket::serve(TokioIo::new(stream)).await;
             let handshake = async {
-                let greeting = Greeting { until: Instant::now() + service.timeouts.agent_hello, gate: None };
+                let greeting = Greeting { until: Instant::now() + service.timeouts.agent_hello, limit: None };
                 match service.attach(identity, NewLink { reader, peer, pace, greeting }).await {
                     Ok(response) => {
                         guest.prove();

@@ -30,7 +30,7 @@ pub(in super::super) enum OrphanStep {
     Close,
     /// Store that a run which was never asked for is over.
     End,
-    /// Visit again once something happens.
+    /// Reconcile again once something happens.
     Wait,
 }
 

@@ -208,7 +208,7 @@ impl World {
         }
     }
 
-    /// Does what is to be done until there is nothing to do, as the driver does.
+    /// Does what is to be done until there is nothing to do, as the controller does.
     fn drive(&mut self, fault: Fault) {
         self.drive_to(0, fault);
     }

@@ -1,7 +1,7 @@
 //! Decides which caller may use which port, at a request and for as long as what it opened stays open.
 
 mod changed;
-mod recheck;
+mod revocation;
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::visitors::Visitors;
 use crate::address::Address;
-use crate::followers::Followers;
+use crate::event_streams::EventStreams;
 use crate::watches::Watches;
 use gateway_auth::cache::{Cache, Unavailable};
 use gateway_auth::policy::{Decision, Exposure, RequestShape, Target, decide};
@@ -33,7 +33,7 @@ pub struct Access {
     /// Watches of requests and streams under way.
     pub watches: Watches,
     /// Event streams that are open.
-    pub followers: Arc<Followers>,
+    pub followers: Arc<EventStreams>,
     /// The database, for what no cache has.
     pub store: Store,
 }

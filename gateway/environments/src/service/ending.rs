@@ -48,13 +48,13 @@ impl Environments {
     ///
     /// # Errors
     /// As for [`Environments::set_state`].
-    pub async fn remove(&self, id: u64, by: impl Into<OnRecord> + Send) -> Result<Following, EnvironmentRefusal> {
+    pub async fn remove(&self, id: u64, by: impl Into<OnRecord> + Send) -> Result<ProgressStream, EnvironmentRefusal> {
         let by = by.into();
         let id = EnvironmentId::new(id);
         let changed = self.inner.store.remove_environment(id, None, self.inner.now()).await?;
         let changed = changed.ok_or(RefusalCode::NoSuchEnvironment)?;
-        // Subscribed before the driver is woken, so that all later events are seen.
-        let following = Following::new(self, id, Awaited::Removal);
+        // Subscribed before the controller is woken, so that all later events are seen.
+        let following = ProgressStream::new(self, id, AwaitedEnd::Removal);
         self.told(&changed, "removed", by);
         self.inner.hear_of_stops().await;
         Ok(following)
@@ -95,12 +95,12 @@ impl Environments {
         };
         let records = parts.into_iter().map(record).collect();
         by.record_all(records);
-        self.inner.hub.tell(id, super::super::following::Notification::Settled);
+        self.inner.hub.tell(id, super::super::progress::Notification::Settled);
         self.shown(forgotten).await
     }
 
     /// Stops all environments of a project that is gone, and refuses preparations for its jobs from now on. Returns the
-    /// number of environments. Once this is stored, the driver continues a sweep that ends early.
+    /// number of environments. Once this is stored, the controller continues a sweep that ends early.
     ///
     /// # Errors
     /// No store; some may be stopped already then, and one that cannot be stopped now does not keep others from it.
@@ -131,7 +131,7 @@ impl EnvironmentsShared {
                 Ok(()) => {
                     in_a_row = 0;
                     self.wakes.wake(id);
-                    self.hub.tell(id, super::super::following::Notification::Settled);
+                    self.hub.tell(id, super::super::progress::Notification::Settled);
                 }
                 Err(error) => {
                     tracing::warn!(environment = %id, %error, "an environment of a project that is gone is not stopped");

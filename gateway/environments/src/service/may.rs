@@ -1,6 +1,6 @@
 //! Checks whether a request is allowed, without carrying it out.
 
-use super::{AccessVerdict, Allowed, EnvironmentRefusal, Environments, JobRequest, Met, RefusalCode};
+use super::{AccessVerdict, AllowedCluster, EnvironmentRefusal, Environments, JobRequest, Met, RefusalCode};
 use crate::request::JobFacts;
 use gateway_types::ClusterName;
 
@@ -25,7 +25,7 @@ pub(super) enum JobVerdict {
     /// Nothing is to be made.
     Met(Met),
     /// The environment may be made.
-    Allowed(Allowed),
+    AllowedCluster(AllowedCluster),
 }
 
 impl Environments {
@@ -36,7 +36,7 @@ impl Environments {
     pub fn judge(&self, request: JobRequest) -> Result<JudgedRequest, EnvironmentRefusal> {
         let verdict = match self.inner.access.verdict(&request) {
             AccessVerdict::Met(met) => JobVerdict::Met(met),
-            AccessVerdict::Allowed(allowed) => JobVerdict::Allowed(allowed),
+            AccessVerdict::AllowedCluster(allowed) => JobVerdict::AllowedCluster(allowed),
             AccessVerdict::Refused(code) => return Err(code.into()),
         };
         Ok(JudgedRequest { request, verdict })
@@ -48,7 +48,7 @@ impl Environments {
     /// The code of the rule in `ci_access` that forbids it.
     pub fn check(&self, request: &JobRequest) -> Result<(), EnvironmentRefusal> {
         match self.inner.access.verdict(request) {
-            AccessVerdict::Met(_) | AccessVerdict::Allowed(..) => Ok(()),
+            AccessVerdict::Met(_) | AccessVerdict::AllowedCluster(..) => Ok(()),
             AccessVerdict::Refused(code) => Err(code.into()),
         }
     }

@@ -5,7 +5,9 @@ use super::*;
 use crate::identity;
 use tunnel_proto::environments::{INVENTORY_PREFIX, OBJECTS_BYTES_MAX};
 use workspace_spec::environment::facts;
-use workspace_spec::environment::facts::{EnvironmentFacts, FactProblem, Info, Numbered, ProjectFacts, UserFacts};
+use workspace_spec::environment::facts::{
+    EnvironmentFacts, FactProblem, Numbered, ProjectFacts, TemplateVars, UserFacts,
+};
 use workspace_spec::environment::manifest::{Border, Manifest, RefusedCode, manifest};
 use workspace_spec::environment::slug::{environment_slug, path_slug};
 
@@ -38,7 +40,7 @@ impl From<Rendered> for ObjectSource {
 struct StoredPreparation<'a> {
     environment: &'a StoredEnvironment,
     rendered: &'a Rendered,
-    info: &'a Info,
+    info: &'a TemplateVars,
     /// Access entry of the project; an operator needs none.
     entry: Option<&'a AccessEntry>,
     /// Namespaces on the cluster that others may share.
@@ -52,10 +54,10 @@ impl Environments {
     /// Prepares a job's environment, or follows the preparation that was made before.
     pub(super) async fn prepare_job(
         &self,
-        allowed: &Allowed,
+        allowed: &AllowedCluster,
         request: &JobRequest,
         by: OnRecord,
-    ) -> Result<Following, EnvironmentRefusal> {
+    ) -> Result<ProgressStream, EnvironmentRefusal> {
         let mut info = self.info_of(request)?;
         check_facts(&info)?;
         let environment = self.ensured(allowed.cluster, &info).await?;
@@ -63,8 +65,8 @@ impl Environments {
         if let Some(known) = self.inner.store.preparation_of(environment.id, job).await?
             && !is_of_the_moment(&known)
         {
-            let awaited = Awaited::Preparation(known.id, known.job);
-            return Ok(Following::new(self, environment.id, awaited).beginning(first_word(&environment)));
+            let awaited = AwaitedEnd::Preparation(known.id, known.job);
+            return Ok(ProgressStream::new(self, environment.id, awaited).beginning(first_word(&environment)));
         }
         self.number(&mut info, &environment);
         let named = request.template.clone().unwrap_or_else(TemplateName::default_one);
@@ -80,9 +82,9 @@ impl Environments {
         &self,
         agent: &ClusterName,
         source: ObjectSource,
-        mut info: Info,
+        mut info: TemplateVars,
         by: OnRecord,
-    ) -> Result<Following, EnvironmentRefusal> {
+    ) -> Result<ProgressStream, EnvironmentRefusal> {
         let cluster = self.inner.access.cluster(agent).ok_or(RefusalCode::NoSuchAgent)?;
         info.agent = self.agent(agent)?;
         info.environment.page_url = self.page_url(info.environment.id);
@@ -100,12 +102,12 @@ impl Environments {
     }
 
     /// Fills in the facts that exist only once the environment is recorded.
-    fn number(&self, info: &mut Info, environment: &StoredEnvironment) {
+    fn number(&self, info: &mut TemplateVars, environment: &StoredEnvironment) {
         info.environment.id = environment.id.get();
         info.environment.page_url = self.page_url(environment.id.get());
     }
 
-    async fn prepare(&self, asked: StoredPreparation<'_>) -> Result<Following, EnvironmentRefusal> {
+    async fn prepare(&self, asked: StoredPreparation<'_>) -> Result<ProgressStream, EnvironmentRefusal> {
         let StoredPreparation { environment, rendered, info, entry, default_namespaces, job, by } = asked;
         let border = Border {
             default_namespace: entry.and_then(|entry| entry.default_namespace.as_deref()),
@@ -142,8 +144,8 @@ impl Environments {
             is_operators: job.is_none(),
         };
         let begun = self.inner.store.begin_preparation(&new, now).await?.ok_or(RefusalCode::ProjectDeleted)?;
-        let awaited = Awaited::Preparation(begun.preparation.id, begun.preparation.job);
-        let following = Following::new(self, environment.id, awaited);
+        let awaited = AwaitedEnd::Preparation(begun.preparation.id, begun.preparation.job);
+        let following = ProgressStream::new(self, environment.id, awaited);
         let mut first = first_word(environment);
         if begun.is_new {
             self.told(environment, "asked_for", by);
@@ -156,12 +158,12 @@ impl Environments {
     }
 
     /// Returns the facts of a job, before its environment has a number.
-    fn info_of(&self, request: &JobRequest) -> Result<Info, EnvironmentRefusal> {
+    fn info_of(&self, request: &JobRequest) -> Result<TemplateVars, EnvironmentRefusal> {
         let job = &request.job;
         let name = job.environment.clone().ok_or(RefusalCode::NoEnvironment)?;
         let issuer = self.inner.settings.jobs.as_ref().map(|jobs| jobs.issuer.as_str());
         let projects = issuer.unwrap_or(&self.inner.public_url).trim_end_matches('/');
-        Ok(Info {
+        Ok(TemplateVars {
             agent: self.agent(&request.agent)?,
             environment: EnvironmentFacts {
                 id: 0,
@@ -184,7 +186,7 @@ impl Environments {
     }
 
     /// Returns the environment of these facts, and records it first if it is not known.
-    async fn ensured(&self, cluster: ClusterId, info: &Info) -> Result<StoredEnvironment, EnvironmentRefusal> {
+    async fn ensured(&self, cluster: ClusterId, info: &TemplateVars) -> Result<StoredEnvironment, EnvironmentRefusal> {
         let random = random_key::<INVENTORY_BYTES>().map_err(|_| RefusalCode::StoreUnavailable)?;
         let inventory = format!("{}{}-{random}", INVENTORY_PREFIX, info.key());
         let new = NewEnvironment {
@@ -242,7 +244,7 @@ fn mark(object: &mut serde_json::Value, inventory: &str) {
 }
 
 /// Checks facts.
-pub(super) fn check_facts(info: &facts::Info) -> Result<(), EnvironmentRefusal> {
+pub(super) fn check_facts(info: &facts::TemplateVars) -> Result<(), EnvironmentRefusal> {
     info.validate().map_err(|problems| facts_invalid(&problems))
 }
 

@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use tokio::sync::SemaphorePermit;
 use tracing::debug;
 
-use super::count::CountPermit;
-use super::crowd::{CrowdMember, Stay};
+use super::gauge::CountPermit;
+use super::idle::{BusyGuard, ConnectionSlot};
 use super::waiting::Member;
 use super::{AddressUse, PortUse, UsageLimits, UserUse};
 use gateway_types::Limit;
@@ -27,7 +27,7 @@ pub struct Guest {
     is_proven: AtomicBool,
     /// Requests that were above the rate of strangers.
     refused: AtomicU32,
-    member: Option<Arc<CrowdMember>>,
+    member: Option<Arc<ConnectionSlot>>,
 }
 
 impl Guest {
@@ -35,7 +35,7 @@ impl Guest {
         limits: Arc<UsageLimits>,
         address: Arc<AddressUse>,
         permit: Option<CountPermit>,
-        member: Option<Arc<CrowdMember>>,
+        member: Option<Arc<ConnectionSlot>>,
     ) -> Self {
         Self {
             limits,
@@ -191,7 +191,7 @@ pub struct CredentialCounters {
 pub struct UsagePermits {
     _sender: CountPermit,
     _port: CountPermit,
-    _stay: Option<Stay>,
+    _stay: Option<BusyGuard>,
 }
 
 impl CredentialCounters {

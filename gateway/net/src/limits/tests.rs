@@ -23,7 +23,7 @@ fn address(number: u32) -> IpAddr {
 }
 
 fn arrive(limits: &Arc<UsageLimits>, from: IpAddr, now: Instant) -> Result<Guest, Limit> {
-    limits.arrive(from, Arc::new(limits.crowd().enter()), now).map(|(guest, _)| guest)
+    limits.arrive(from, Arc::new(limits.idle().enter()), now).map(|(guest, _)| guest)
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn agents_of_one_address_that_dial_all_at_once_get_their_turns() {
     assert!(waits.iter().all(Duration::is_zero), "a few thousand come in at once");
     let (_, wait) = limits.arrive_agent(address(1), now).expect("a turn");
     assert!(!wait.is_zero());
-    let (_user, wait) = limits.arrive(address(1), Arc::new(limits.crowd().enter()), now).expect("room");
+    let (_user, wait) = limits.arrive(address(1), Arc::new(limits.idle().enter()), now).expect("room");
     assert!(wait.is_zero(), "a user there notices nothing: {wait:?}");
 }
 

@@ -16,9 +16,9 @@ use tokio_rustls::{LazyConfigAcceptor, StartHandshake};
 use tracing::{debug, info, warn};
 use tunnel_link::drain::Drain;
 
-use super::{ClientKind, Connection, Door, First, PlaceBy};
+use super::{AcceptPolicy, ClientKind, Connection, PlaceBy, RoutingHint};
 use crate::limits::Guest;
-use crate::limits::crowd::CrowdMember;
+use crate::limits::idle::ConnectionSlot;
 use crate::proxy::{HEADER_BYTES_MAX, Parsed, parse};
 use crate::stream::ClientStream;
 use crate::tls::Tls;
@@ -41,9 +41,9 @@ pub(super) struct Reception<S> {
     pub(super) tls: Option<Arc<Tls>>,
     pub(super) handshakes: Arc<Semaphore>,
     pub(super) limit: Duration,
-    pub(super) door: Arc<Door>,
+    pub(super) policy: Arc<AcceptPolicy>,
     /// Membership of a user's connection in the crowd.
-    pub(super) member: Option<Arc<CrowdMember>>,
+    pub(super) member: Option<Arc<ConnectionSlot>>,
     pub(super) peer: SocketAddr,
     pub(super) permit: OwnedSemaphorePermit,
     pub(super) serve: S,
@@ -76,7 +76,9 @@ impl ClientHello {
     pub(super) async fn choose_worker(&self, place: &PlaceBy) -> Option<Worker> {
         match self {
             Self::Unread(_) => None,
-            Self::Read(_, HandshakeState::Tls(start)) => place(First::ServerName(start.client_hello().server_name()?)),
+            Self::Read(_, HandshakeState::Tls(start)) => {
+                place(RoutingHint::ServerName(start.client_hello().server_name()?))
+            }
             // The timer runs only for clients that connect ahead of time; others have sent something by now.
             Self::Read(_, HandshakeState::Plain(stream)) => timeout(
                 FIRST_BYTES_TIMEOUT,
@@ -85,7 +87,7 @@ impl ClientHello {
                     let mut bytes = [0; FIRST_BYTES];
                     let mut buffer = ReadBuf::new(&mut bytes);
                     let peeked = ready!(stream.poll_peek(context, &mut buffer));
-                    Poll::Ready(peeked.ok().and_then(|_| place(First::Bytes(buffer.filled()))))
+                    Poll::Ready(peeked.ok().and_then(|_| place(RoutingHint::Bytes(buffer.filled()))))
                 }),
             )
             .await
@@ -151,7 +153,7 @@ where
 
     /// Finds the client of the connection and takes its place under the limits. `None` if no answer is to be sent.
     async fn arrive(&self, stream: &mut TcpStream, by: Instant) -> Option<Arrived> {
-        let client = if self.door.trusts(self.peer.ip()) {
+        let client = if self.policy.trusts(self.peer.ip()) {
             // Boxed: few connections need the header's buffer.
             let told = timeout_at(by, Box::pin(read_proxy(stream))).await.map_err(io::Error::from).flatten();
             match told {
@@ -164,8 +166,8 @@ where
         } else {
             self.peer
         };
-        let (limits, now) = (&self.door.limits, Instant::now().into_std());
-        let arrived = match (self.door.kind, &self.member) {
+        let (limits, now) = (&self.policy.limits, Instant::now().into_std());
+        let arrived = match (self.policy.kind, &self.member) {
             (ClientKind::User, Some(member)) => limits.arrive(client.ip(), member.clone(), now),
             (ClientKind::Link, _) => limits.arrive_agent(client.ip(), now),
             (ClientKind::User | ClientKind::Operator, _) => {
@@ -182,7 +184,7 @@ where
             Err(limit) => {
                 debug!(listener = self.what, peer = %client, limit = limit.name(), "connection refused");
                 // Telling a client that speaks TLS would cost a handshake, more than it is worth.
-                let is_told = self.tls.is_none() && self.door.kind == ClientKind::User;
+                let is_told = self.tls.is_none() && self.policy.kind == ClientKind::User;
                 is_told.then_some(Arrived { client, guest: Err(limit) })
             }
         }
@@ -229,7 +231,7 @@ where
     async fn handshake(&self, arrived: &Arrived, start: StartHandshake<TcpStream>) -> io::Result<ClientStream> {
         let Some(tls) = &self.tls else { return Err(io::ErrorKind::Unsupported.into()) };
         // One address cannot take all permits: clients that stop within their handshake keep theirs until they are cut.
-        let of_address = match (&arrived.guest, self.door.kind) {
+        let of_address = match (&arrived.guest, self.policy.kind) {
             (Ok(guest), ClientKind::User) => {
                 Some(guest.handshake_permit().map_err(|limit| io::Error::other(limit.name()))?)
             }
@@ -251,7 +253,7 @@ where
         if arrived.guest.as_ref().is_ok_and(|guest| guest.may_be_told_of(Instant::now().into_std())) {
             info!(listener = self.what, peer = %arrived.client, "a client without TLS came to a listener that has TLS");
         }
-        let answer = plain_answer(self.door.kind);
+        let answer = plain_answer(self.policy.kind);
         // A client that does not read the answer sees a closed connection. Its bytes are read, or a reset could
         // overtake the answer.
         let told = async {

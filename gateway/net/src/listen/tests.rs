@@ -15,7 +15,11 @@ fn options(kind: ClientKind) -> ListenerOptions {
         handshakes_max: 4,
         handshake_timeout: Duration::from_secs(1),
         stalled_timeout: Duration::from_secs(100),
-        door: Door { kind, limits: UsageLimits::new(&Config::default().limits, now), trusted: Arc::default() },
+        policy: AcceptPolicy {
+            kind,
+            limits: UsageLimits::new(&Config::default().limits, now),
+            trusted: Arc::default(),
+        },
     }
 }
 

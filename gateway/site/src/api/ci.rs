@@ -83,7 +83,7 @@ pub(super) async fn pipeline(State(api): State<Arc<ApiShared>>, headers: HeaderM
     path = "/ci/agents/{sha256}",
     operation_id = "getAgentProgram",
     summary = "A program of the workspace agent, for jobs of CI systems",
-    description = "Needs no sign-in: a program is no secret. Whoever gets it compares its SHA-256 before running it.",
+    description = "Needs no sign-in: a program is no secret. Compare its SHA-256 before running it.",
     params(("sha256" = String, Path, description = "Its SHA-256 in lower-case hexadecimal.")),
     security(),
     responses(

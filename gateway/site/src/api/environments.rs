@@ -1,13 +1,13 @@
 //! Environments of CI jobs: requests of jobs, operators and the CI system's hook. The HTTP API and the services that
-//! are called over gRPC do the same with the same functions, which are in [`ops`].
+//! are called over gRPC do the same with the same functions, which are in [`actions`].
 
-pub(super) mod asker;
-pub(super) mod given;
+pub(super) mod actions;
+pub(super) mod caller;
 pub(super) mod hook;
 mod job;
-pub(super) mod ops;
 pub(super) mod prepare;
 pub(super) mod records;
+pub(super) mod request;
 mod stream;
 pub(super) mod templates;
 pub(super) mod view;
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use axum::routing::{delete, get, post};
 
-pub use self::asker::Vouched;
+pub use self::caller::Vouched;
 use super::problem::ApiProblem;
 use super::seats::{ApiPermit, Seats};
 use super::{ApiShared, Route};
@@ -29,7 +29,7 @@ use gateway_store::wall_clock;
 use gateway_types::Secret;
 use gateway_types::{ClusterName, UnixSeconds, UserName};
 
-use self::asker::Asker;
+use self::caller::JobCaller;
 
 /// Interval at which a job's right to go on listening is checked.
 const ASK_INTERVAL: Duration = Duration::from_secs(1);
@@ -97,7 +97,7 @@ impl Right {
     }
 }
 
-impl Asker {
+impl JobCaller {
     /// Takes a seat for a long operation.
     pub(super) fn seat(&self, api: &ApiShared) -> Result<CallerPermit, ApiProblem> {
         Ok(match self {

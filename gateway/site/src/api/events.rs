@@ -30,7 +30,7 @@ use super::workspaces::is_connected;
 use super::{ApiShared, Caller, answer};
 use crate::public_host::Delivery;
 use gateway_store::{Managed, StoreError, WorkspaceId, wall_clock};
-use gateway_workspaces::changes::{ChangeNews, Listener};
+use gateway_workspaces::changes::{ChangeNews, Subscriber};
 
 /// Interval at which the agent's presence is checked, because no event reports it.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -114,7 +114,7 @@ struct Following {
     /// Latest record read; `None` once the workspace is forgotten.
     found: Option<Managed>,
     told: LastState,
-    listener: Listener,
+    listener: Subscriber,
     read_at: Instant,
     sent_at: Instant,
     _seat: ApiPermit,

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::facts::Info;
+use super::facts::TemplateVars;
 use super::manifest::{Border, manifest};
 use super::template::{Rendered, Template};
 use crate::document::Problem;
@@ -33,8 +33,8 @@ fn told(problems: &[Problem]) -> String {
     problems.iter().map(line).collect()
 }
 
-fn facts(name: &str) -> Info {
-    let info: Info = serde_json::from_slice(&fs::read(folder(name).join("facts.json")).unwrap()).unwrap();
+fn facts(name: &str) -> TemplateVars {
+    let info: TemplateVars = serde_json::from_slice(&fs::read(folder(name).join("facts.json")).unwrap()).unwrap();
     assert_eq!(info.validate(), Ok(()));
     info
 }

@@ -27,7 +27,7 @@ pub const URL_BYTES_MAX: usize = 2048;
 /// All facts that a template may use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Info {
+pub struct TemplateVars {
     /// The cluster agent.
     pub agent: AgentFacts,
     /// The environment.
@@ -124,7 +124,7 @@ impl fmt::Display for FactProblem {
     }
 }
 
-impl Info {
+impl TemplateVars {
     /// Returns the unique key of the environment: `{slug}-{project}-{agent}`, which can be read in one way only because
     /// the last two parts are numbers.
     #[must_use]
@@ -187,7 +187,7 @@ impl Check {
         }
     }
 
-    fn ids(&mut self, info: &Info) {
+    fn ids(&mut self, info: &TemplateVars) {
         let ids = [
             ("agent.id", Some(info.agent.id)),
             ("environment.id", Some(info.environment.id)),
@@ -246,8 +246,8 @@ pub mod testing {
 
     /// Facts of a review app.
     #[must_use]
-    pub fn info() -> Info {
-        Info {
+    pub fn info() -> TemplateVars {
+        TemplateVars {
             agent: AgentFacts {
                 id: 7,
                 name: "prod-eu".to_owned(),
@@ -324,13 +324,13 @@ mod tests {
     #[test]
     fn unknown_facts_are_refused_and_those_left_out_stay_out() {
         let json = serde_json::to_value(info()).unwrap();
-        assert_eq!(serde_json::from_value::<Info>(json.clone()).unwrap(), info());
+        assert_eq!(serde_json::from_value::<TemplateVars>(json.clone()).unwrap(), info());
         let mut unknown = json;
         unknown["project"]["owner"] = "x".into();
-        assert!(serde_json::from_value::<Info>(unknown).is_err());
-        let bare = Info { ci_pipeline: None, ci_job: None, user: None, ..info() };
+        assert!(serde_json::from_value::<TemplateVars>(unknown).is_err());
+        let bare = TemplateVars { ci_pipeline: None, ci_job: None, user: None, ..info() };
         let text = serde_json::to_string(&bare).unwrap();
         assert!(!text.contains("null") && !text.contains("ci_job"), "{text}");
-        assert_eq!(serde_json::from_str::<Info>(&text).unwrap(), bare);
+        assert_eq!(serde_json::from_str::<TemplateVars>(&text).unwrap(), bare);
     }
 }

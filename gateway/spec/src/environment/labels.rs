@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::facts::Info;
+use super::facts::TemplateVars;
 use super::template::TemplateName;
 use crate::cluster_config::{RESERVED_PREFIXES, reserved_prefix};
 
@@ -24,7 +24,7 @@ pub(super) struct Labels {
 }
 
 impl Labels {
-    pub(super) fn new(info: &Info, template: &TemplateName) -> Self {
+    pub(super) fn new(info: &TemplateVars, template: &TemplateName) -> Self {
         let (key, slug) = (info.key(), &info.environment.slug);
         let labels = vec![
             format!("{PREFIX}/id-{}", info.agent.id),

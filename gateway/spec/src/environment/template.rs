@@ -24,7 +24,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 pub use self::rendered::Rendered;
-use super::facts::Info;
+use super::facts::TemplateVars;
 use crate::document::Problem;
 use crate::syntax::is_dns_label;
 
@@ -152,7 +152,7 @@ impl Template {
     /// # Errors
     /// Every variable that has no value, and every text that becomes too long, each with its line and column in the
     /// file; two keys of a map that become one; never empty.
-    pub fn render(&self, info: &Info) -> Result<Rendered, Vec<Problem>> {
+    pub fn render(&self, info: &TemplateVars) -> Result<Rendered, Vec<Problem>> {
         render::render(self, info)
     }
 }

@@ -16,8 +16,8 @@ use tunnel_proto::reconcile::{Begin, FromCluster, NamespaceMode, Terms, ToCluste
 use super::intent::{IntentParts, Unsendable, cycle, farewell, intent, state_of};
 use super::plan::{ConversationPlan, ConversationStep, OutOfTurn, Why};
 use super::wire::{ReconcileWire, WireError, WireTurn};
-use super::{KubernetesDriver, is_of_one_row};
-use crate::changes::{ChangeNews, ChangeNotice, Listener};
+use super::{KubernetesController, is_of_one_row};
+use crate::changes::{ChangeNews, ChangeNotice, Subscriber};
 use crate::cluster_configs::StoredConfig;
 use crate::sending::Cycle;
 use gateway_agents::registry::LiveSession;
@@ -85,12 +85,12 @@ pub(super) enum Unread {
 /// A conversation under way.
 #[derive(Debug)]
 pub(super) struct Conversation<'a> {
-    pub(super) driver: &'a KubernetesDriver,
+    pub(super) controller: &'a KubernetesController,
     pub(super) session: &'a LiveSession,
     pub(super) cluster: Cluster,
     pub(super) plan: ConversationPlan,
     wire: ReconcileWire,
-    changes: Listener,
+    changes: Subscriber,
     configs_changed: watch::Receiver<u64>,
     /// Newest known configuration.
     version: ConfigVersion,
@@ -106,17 +106,17 @@ impl<'a> Conversation<'a> {
     /// # Errors
     /// [`End`] if the session ends meanwhile.
     pub(super) async fn open(
-        driver: &'a KubernetesDriver,
+        controller: &'a KubernetesController,
         session: &'a LiveSession,
         cluster: Cluster,
         stop: CancellationToken,
     ) -> Result<Self, ConversationEnd> {
         // Subscribed before anything is read, so that no later change is missed.
-        let (changes, mut configs_changed) = (driver.changes.listen(), driver.configs.changes());
+        let (changes, mut configs_changed) = (controller.changes.listen(), controller.configs.changes());
         configs_changed.mark_unchanged();
-        let (version, config) = newest(driver, session, &cluster, &stop).await?;
+        let (version, config) = newest(controller, session, &cluster, &stop).await?;
         Ok(Self {
-            driver,
+            controller,
             session,
             cluster,
             plan: ConversationPlan::new(now()),
@@ -180,7 +180,7 @@ impl<'a> Conversation<'a> {
             ConversationStep::Noted(number) => self.wire.say(&ToCluster::Noted { number }),
             ConversationStep::Tell(workspace, why) => self.tell(workspace, why).await?,
             ConversationStep::Page(after) => {
-                let (store, cluster) = (&self.driver.store, self.cluster.id);
+                let (store, cluster) = (&self.controller.store, self.cluster.id);
                 let page = self.ask(|| store.managed_ids(Some(cluster), after, PAGE)).await?;
                 self.plan.page(&page);
             }
@@ -191,7 +191,7 @@ impl<'a> Conversation<'a> {
             ConversationStep::Look => {
                 // Other replicas change the configuration too.
                 self.look_at_config().await?;
-                let (store, cluster) = (&self.driver.store, self.cluster.id);
+                let (store, cluster) = (&self.controller.store, self.cluster.id);
                 let unsettled = self.ask(|| store.unsettled(cluster, UNSETTLED_MAX)).await?;
                 self.plan.unsettled(&unsettled, now());
             }
@@ -227,7 +227,7 @@ impl<'a> Conversation<'a> {
 
     /// Reads a workspace and sends its desired state.
     async fn tell(&mut self, workspace: WorkspaceId, why: Why) -> Result<(), ConversationEnd> {
-        let store = &self.driver.store;
+        let store = &self.controller.store;
         let managed = match self.read(|| store.managed_by_id(workspace)).await {
             Ok(Some(managed)) if managed.cluster() == Some(self.cluster.id) => managed,
             Ok(Some(_) | None) => {
@@ -252,7 +252,7 @@ impl<'a> Conversation<'a> {
         };
         match message {
             Ok(message) => {
-                self.driver.metrics.intent_sent(cycle(&managed, why) == Cycle::Full);
+                self.controller.metrics.intent_sent(cycle(&managed, why) == Cycle::Full);
                 self.wire.say(&message);
                 self.plan.told(workspace, state, why, now());
             }
@@ -269,7 +269,7 @@ impl<'a> Conversation<'a> {
         managed: &Managed,
         why: Why,
     ) -> Result<Result<ToCluster, Unsendable>, ConversationEnd> {
-        let (store, id) = (&self.driver.store, managed.workspace.id);
+        let (store, id) = (&self.controller.store, managed.workspace.id);
         let stored = |error: &StoreError| Unsendable::Stored(error.to_string());
         let frozen = match self.read(|| store.frozen(id)).await {
             Ok(Some(text)) => text,
@@ -313,7 +313,7 @@ impl<'a> Conversation<'a> {
         if let Some(config) = self.configs.get(&version) {
             return Ok(Ok(config.clone()));
         }
-        let (store, cluster) = (&self.driver.store, self.cluster.id);
+        let (store, cluster) = (&self.controller.store, self.cluster.id);
         let stored = match self.read(|| StoredConfig::read(store, cluster, Some(version))).await {
             Ok(Some(stored)) => stored,
             Ok(None) => return Ok(Err(Unsendable::Config("there is none".to_owned()))),
@@ -335,10 +335,10 @@ impl<'a> Conversation<'a> {
     async fn leave_out(&mut self, managed: &Managed, fault: &Unsendable) -> Result<(), ConversationEnd> {
         let (name, cluster) = (&managed.workspace.name, &self.cluster.name);
         if matches!(fault, Unsendable::Law(_)) {
-            self.driver.metrics.config_held_back();
+            self.controller.metrics.config_held_back();
             error!(%cluster, workspace = %name, %fault, "a config was held back: this is a bug");
         }
-        let (store, id) = (&self.driver.store, managed.workspace.id);
+        let (store, id) = (&self.controller.store, managed.workspace.id);
         let mut managed = managed.clone();
         loop {
             let reason = fault.to_string();
@@ -349,7 +349,7 @@ impl<'a> Conversation<'a> {
             let revision = managed.lifecycle.revision;
             if self.ask(|| store.swap_lifecycle(id, revision, &next)).await? {
                 warn!(%cluster, workspace = %name, %fault, "a workspace is left out");
-                self.driver.changes.say(ChangeNotice { workspace: id, cluster: Some(self.cluster.id) });
+                self.controller.changes.publish(ChangeNotice { workspace: id, cluster: Some(self.cluster.id) });
                 return Ok(());
             }
             match self.read(|| store.managed_by_id(id)).await {
@@ -362,7 +362,7 @@ impl<'a> Conversation<'a> {
 
     /// Checks whether the cluster's configuration has changed.
     async fn look_at_config(&mut self) -> Result<(), ConversationEnd> {
-        let (version, config) = newest(self.driver, self.session, &self.cluster, &self.stop).await?;
+        let (version, config) = newest(self.controller, self.session, &self.cluster, &self.stop).await?;
         if version == self.version {
             return Ok(());
         }
@@ -396,12 +396,12 @@ impl<'a> Conversation<'a> {
 
 /// Reads the newest configuration of a cluster.
 async fn newest(
-    driver: &KubernetesDriver,
+    controller: &KubernetesController,
     session: &LiveSession,
     cluster: &Cluster,
     stop: &CancellationToken,
 ) -> Result<(ConfigVersion, ClusterConfig), ConversationEnd> {
-    patiently_all(session, stop, || driver.configs.newest(&driver.store, cluster)).await
+    patiently_all(session, stop, || controller.configs.newest(&controller.store, cluster)).await
 }
 
 fn namespaces(config: &ClusterConfig) -> NamespaceMode {

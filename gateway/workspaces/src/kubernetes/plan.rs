@@ -1,4 +1,4 @@
-//! Plans a cluster's driver: the order and the pace of one conversation, without I/O and without a clock.
+//! Plans a cluster's controller: the order and the pace of one conversation, without I/O and without a clock.
 //!
 //! ```text
 //!             Terms                begun()               page(some), page(none)

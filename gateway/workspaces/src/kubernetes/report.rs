@@ -21,7 +21,7 @@ impl Conversation<'_> {
     /// [`End`].
     pub(super) async fn store(&mut self, report: &WorkspaceReport) -> Result<(), ConversationEnd> {
         let end = self.store_as(report).await?;
-        self.driver.metrics.reported(end);
+        self.controller.metrics.reported(end);
         Ok(())
     }
 
@@ -30,7 +30,7 @@ impl Conversation<'_> {
         let Ok(name) = report.workspace.parse::<WorkspaceName>() else {
             return Ok(self.ignore(report, "no such name"));
         };
-        let store = &self.driver.store;
+        let store = &self.controller.store;
         // Each further iteration means that another writer was faster, and so made progress.
         loop {
             let managed = match self.read(|| store.managed(&name)).await {
@@ -59,7 +59,7 @@ impl Conversation<'_> {
                 continue;
             }
             if seen.is_news {
-                self.driver.changes.say(ChangeNotice { workspace: id, cluster: Some(self.cluster.id) });
+                self.controller.changes.publish(ChangeNotice { workspace: id, cluster: Some(self.cluster.id) });
             }
             if seen.life.is_over() {
                 self.plan.knows_what_is_over(id, clock());

@@ -14,13 +14,13 @@ const NAME: &str = "w";
 fn controller() -> Controller {
     let config = kube::Config::new(http::Uri::from_static("http://127.0.0.1:1"));
     let client = kube::Client::try_from(config).expect("a client");
-    let shell = Shell {
+    let context = ReconcileContext {
         api: CancelableApi::new(client, FIELD_MANAGER),
         resources: Resources::default(),
         sources: Arc::default(),
         mode: NamespaceMode::Unique,
     };
-    Controller::new(Arc::new(shell), Arc::new(ConversationShared::after(0)))
+    Controller::new(Arc::new(context), Arc::new(ConversationShared::after(0)))
 }
 
 fn add(controller: &mut Controller) {

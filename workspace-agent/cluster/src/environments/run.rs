@@ -24,7 +24,7 @@ use super::{superseded, whole};
 use crate::api::CancelableApi;
 use crate::apply::Stopped;
 use crate::delete;
-use crate::ledger;
+use crate::inventory_store;
 use crate::object::{LiveObject, ObjectKey, SentObject};
 use crate::resources::Resources;
 use crate::retry::ApiError;
@@ -89,7 +89,7 @@ impl<'a> CallRun<'a> {
     /// Opens the book with what the gateway and the inventory have recorded.
     async fn open(&mut self, recorded: &[ObjectRef]) -> CallOutcome<()> {
         self.book = ObjectBook::new(recorded);
-        let (_, tracked) = ledger::read(&self.own, &self.inventory.key).await.map_err(stopped)?;
+        let (_, tracked) = inventory_store::read(&self.own, &self.inventory.key).await.map_err(stopped)?;
         tracked.iter().for_each(|key| self.book.add(key, ""));
         if self.book.keys().len() > TRACKED_MAX {
             let message = format!("more than {TRACKED_MAX} objects are recorded for the environment");
@@ -124,11 +124,13 @@ impl<'a> CallRun<'a> {
         }
         let gone = self.book.gone();
         let forget = |tracked: &BTreeSet<ObjectKey>| tracked.difference(&gone).cloned().collect();
-        ledger::write(&self.own, &self.inventory, forget).await.map_err(stopped)?;
+        inventory_store::write(&self.own, &self.inventory, forget).await.map_err(stopped)?;
         if self.book.objects().is_empty() {
-            let (live, tracked) = ledger::read(&self.own, &self.inventory.key).await.map_err(stopped)?;
+            let (live, tracked) = inventory_store::read(&self.own, &self.inventory.key).await.map_err(stopped)?;
             if let Some(live) = live.filter(|_| tracked.is_empty()) {
-                ledger::delete(&self.own, &self.inventory.key, &LiveObject::read(&live)).await.map_err(stopped)?;
+                inventory_store::delete(&self.own, &self.inventory.key, &LiveObject::read(&live))
+                    .await
+                    .map_err(stopped)?;
             }
         }
         Ok(())

@@ -152,7 +152,7 @@ async fn jobs_that_waited_for_an_agent_that_stays_away_all_hear_that_it_does() {
 }
 
 /// Waits for a try that failed, and returns why.
-async fn retrying(following: &mut Following) -> String {
+async fn retrying(following: &mut ProgressStream) -> String {
     loop {
         match following.next().await {
             Some(EnvironmentEvent::Retrying { code, .. }) => return code,

@@ -7,15 +7,15 @@ use super::super::*;
 use super::acts::{code, done, id_of, operator, reconfigure, running};
 use super::stage::{Stage, entry, request, template};
 use workspace_spec::cluster_config::{AccessAs, AccessEntry};
-use workspace_spec::environment::facts::{EnvironmentFacts, Info, ProjectFacts};
+use workspace_spec::environment::facts::{EnvironmentFacts, ProjectFacts, TemplateVars};
 use workspace_spec::environment::slug::environment_slug;
 
 fn elsewhere() -> AccessEntry {
     AccessEntry { id: "group/other".to_owned(), ..entry(AccessAs::CiJob) }
 }
 
-fn info(name: &str) -> Info {
-    Info {
+fn info(name: &str) -> TemplateVars {
+    TemplateVars {
         agent: AgentFacts { id: 999, name: "prod".to_owned(), url: "https://elsewhere.example".to_owned() },
         environment: EnvironmentFacts {
             id: 0,
@@ -138,7 +138,7 @@ async fn job_in_an_environment_whose_record_cannot_be_read_is_given_up_in_time()
     let stop = CancellationToken::new();
     for (later, is_due) in [(599, true), (1, false)] {
         stage.later(later);
-        stage.environments.inner.visit(id, true, &stop, &stop).await;
+        stage.environments.inner.reconcile(id, true, &stop, &stop).await;
         assert_eq!(!stage.store.environments_due().await.unwrap().is_empty(), is_due);
     }
     assert_eq!(code(asked.outcome().await), "objects_failed");
@@ -183,7 +183,9 @@ async fn only_jobs_that_start_or_stop_their_environment_say_what_becomes_of_it()
 async fn configuration_that_changes_while_a_job_is_asked_for_never_has_it_made_as_the_agent() {
     let stage = Stage::with(entry(AccessAs::CiJob)).await;
     let asked = request(1, "two");
-    let AccessVerdict::Allowed(let_through) = stage.environments.inner.access.verdict(&asked) else { panic!("it may") };
+    let AccessVerdict::AllowedCluster(let_through) = stage.environments.inner.access.verdict(&asked) else {
+        panic!("it may")
+    };
     // The entry goes while what is asked for is written down: what let the job through counts.
     reconfigure(&stage, elsewhere()).await;
     let following = stage.environments.prepare_job(&let_through, &asked, asked.job.by().into()).await.unwrap();

@@ -184,7 +184,7 @@ impl Life {
         if self.visits.is_empty() {
             let (inner, stop) = (self.stage.environments.inner.clone(), self.stop.clone());
             self.visits.spawn(async move {
-                inner.visit(id, false, &stop, &stop).await;
+                inner.reconcile(id, false, &stop, &stop).await;
             });
         }
         self.settle().await;

@@ -40,7 +40,7 @@ async fn job_that_is_stored_as_prepared_is_known_to_be_so_at_once() {
     let id = EnvironmentId::new(asked.environment().unwrap());
     let (woken, stop) = (Arc::new(Woken::default()), CancellationToken::new());
     let waker = Waker::from(woken.clone());
-    let mut visit = pin!(stage.environments.inner.visit(id, true, &stop, &stop));
+    let mut visit = pin!(stage.environments.inner.reconcile(id, true, &stop, &stop));
     while visit.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
         // What it waits for has happened, and it has not taken that in.
         woken.0.notified().await;
@@ -58,7 +58,7 @@ async fn job_is_known_as_prepared_only_if_that_is_stored_wherever_its_preparatio
         let job = u64::try_from(times).unwrap();
         let asked = stage.environments.complete(request(job, "two")).await.unwrap();
         let id = EnvironmentId::new(asked.environment().unwrap());
-        let visit = || stage.environments.inner.visit(id, true, &stop, &stop);
+        let visit = || stage.environments.inner.reconcile(id, true, &stop, &stop);
         let visited = Polled::new(visit(), times).await;
         assert!(!is_known(&stage, job) || is_stored(&stage, id).await, "after {times}");
         if visited.is_some() {

@@ -96,7 +96,7 @@ impl Calls for Cluster {
                     return Err(CallError::Absent);
                 }
                 if world.pending.is_some() {
-                    // The driver catches the panic, and tries again.
+                    // The controller catches the panic, and tries again.
                     world.overlaps += 1;
                     self.began.notify_one();
                     panic!("two calls of one environment at a time");

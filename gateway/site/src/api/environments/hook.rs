@@ -8,8 +8,8 @@ use axum::response::Response;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
-use super::asker::{hook, operator};
-use super::ops::missing;
+use super::actions::missing;
+use super::caller::{hook, operator};
 use crate::api::body::read;
 use crate::api::openapi::parameters;
 use crate::api::problem::{ApiProblem, Mistake, ProblemRow};

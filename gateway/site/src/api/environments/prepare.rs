@@ -9,9 +9,9 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::asker::{Asker, operator};
-use super::given::{AskedAgent, AskedEnvironment, AskedInfo, AskedProject};
-use super::ops::{self, CallerJobRequest, Given, Wish};
+use super::actions::{self, CallerJobRequest, EnsureRequest, TemplateSource};
+use super::caller::{JobCaller, operator};
+use super::request::{AskedAgent, AskedEnvironment, AskedInfo, AskedProject};
 use super::stream;
 use super::view::OutcomeRow;
 use crate::api::body::{self, JsonFields, JsonObject, text};
@@ -52,9 +52,9 @@ pub(super) async fn unmet(
     request: Request,
 ) -> Result<Response, ProblemRow> {
     // The caller is known before a byte of the body is read.
-    let asker = Asker::of(&api, &caller)?;
+    let asker = JobCaller::of(&api, &caller)?;
     let asked = JsonObject::from_request(request, &api).await?.read(asked)?;
-    let row = match ops::unmet(&api, &asker, asked)? {
+    let row = match actions::unmet(&api, &asker, asked)? {
         Unmet::Unmet => UnmetRow { unmet: true, reason: None },
         Unmet::Met(met) => UnmetRow { unmet: false, reason: Some(met.as_str()) },
     };
@@ -90,9 +90,9 @@ pub(super) async fn complete(
     headers: HeaderMap,
     request: Request,
 ) -> Result<Response, ProblemRow> {
-    let asker = Asker::of(&api, &caller)?;
+    let asker = JobCaller::of(&api, &caller)?;
     let asked = JsonObject::from_request(request, &api).await?.read(asked)?;
-    let (following, held) = ops::complete(&api, &asker, asked).await?;
+    let (following, held) = actions::complete(&api, &asker, asked).await?;
     if stream::wants_events(&headers) {
         return Ok(stream::events(&api, following, held));
     }
@@ -128,10 +128,10 @@ pub(super) async fn ensure(
     request: Request,
 ) -> Result<Response, ProblemRow> {
     let user = operator(&api, &caller)?;
-    let asker = Asker::Operator(user.clone());
+    let asker = JobCaller::Operator(user.clone());
     let held = asker.seat(&api)?;
     let (object, seat) = body::read_large(request, &api.uploads, &user).await?;
-    let following = ops::ensure(&api, &asker, object.read(wish)?).await?;
+    let following = actions::ensure(&api, &asker, object.read(wish)?).await?;
     drop((object, seat));
     if stream::wants_events(&headers) {
         return Ok(stream::events(&api, following, held));
@@ -175,15 +175,15 @@ fn job(fields: &mut JsonFields<'_>) -> Option<JobFacts> {
 }
 
 /// Reads what is to be rendered, or ensured.
-pub(super) fn wish(fields: &mut JsonFields<'_>) -> Option<Wish> {
+pub(super) fn wish(fields: &mut JsonFields<'_>) -> Option<EnsureRequest> {
     let agent = fields.required("agent", text::<ClusterName>);
     let template = fields.nested("template", |fields| {
         let name = fields.required("name", text::<TemplateName>);
         let data = fields.optional("data", words);
-        Some(Given { name: name?, data })
+        Some(TemplateSource { name: name?, data })
     });
     let info = fields.nested("info", info);
-    Some(Wish { agent: agent?, template: template?, info: info? })
+    Some(EnsureRequest { agent: agent?, template: template?, info: info? })
 }
 
 fn info(fields: &mut JsonFields<'_>) -> Option<AskedInfo> {

@@ -8,8 +8,8 @@ use axum::response::Response;
 use http::{HeaderMap, StatusCode, Uri};
 use serde::Serialize;
 
-use super::asker::{Asker, operator};
-use super::ops::{self, Which, missing};
+use super::actions::{self, Which, missing};
+use super::caller::{JobCaller, operator};
 use super::stream;
 use super::view::EnvironmentRow;
 use crate::api::body::{JsonObject, text};
@@ -61,19 +61,19 @@ struct Narrowed {
     ),
 )]
 pub(super) async fn list(State(api): State<Arc<ApiShared>>, caller: Caller, uri: Uri) -> Result<Response, ProblemRow> {
-    let asker = Asker::of(&api, &caller)?;
+    let asker = JobCaller::of(&api, &caller)?;
     let (page, said) = PageRequest::<u64>::read_filtered(&uri, CURSOR, &FILTERS)?;
     let Narrowed { filter, name } = narrowed(&said)?;
-    let is_one = name.is_some() || matches!(asker, Asker::Job(_));
+    let is_one = name.is_some() || matches!(asker, JobCaller::Job(_));
     if !is_one {
-        let found = ops::list(&api, &filter, page.after, page.look_up()).await?;
+        let found = actions::list(&api, &filter, page.after, page.look_up()).await?;
         let key = |found: &gateway_environments::record::Environment| found.id.to_string();
         let (environments, next_cursor) = page.cut(found, CURSOR, key, |found| EnvironmentRow::from(found.clone()));
         return Ok(answer::json(StatusCode::OK, &EnvironmentPage { environments, next_cursor }));
     }
     let agent = filter.agent.ok_or_else(|| missing("?agent"))?;
     let which = Which::Named { agent, project_id: filter.project_id, name };
-    let environments = match ops::find(&api, &asker, which).await {
+    let environments = match actions::find(&api, &asker, which).await {
         Ok(found) => vec![EnvironmentRow::from(found)],
         Err(problem) if problem.is(ApiProblem::Environment(RefusalCode::NoSuchEnvironment)) => Vec::new(),
         Err(problem) => return Err(problem),
@@ -138,8 +138,8 @@ pub(super) async fn show(
     caller: Caller,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Response, ProblemRow> {
-    let asker = Asker::of(&api, &caller)?;
-    let found = ops::find(&api, &asker, Which::Id(numbered(id)?)).await?;
+    let asker = JobCaller::of(&api, &caller)?;
+    let found = actions::find(&api, &asker, Which::Id(numbered(id)?)).await?;
     Ok(answer::json(StatusCode::OK, &EnvironmentRow::from(found)))
 }
 
@@ -171,11 +171,11 @@ pub(super) async fn change(
     id: Result<Path<String>, PathRejection>,
     request: Request,
 ) -> Result<Response, ProblemRow> {
-    let asker = Asker::of(&api, &caller)?;
+    let asker = JobCaller::of(&api, &caller)?;
     let id = numbered(id)?;
     let body = JsonObject::from_request(request, &api).await?;
     let wanted = body.read(|fields| fields.required("state", text::<DesiredEnvironment>))?;
-    let changed = ops::set_state(&api, &asker, Which::Id(id), wanted).await?;
+    let changed = actions::set_state(&api, &asker, Which::Id(id), wanted).await?;
     Ok(answer::json(StatusCode::OK, &EnvironmentRow::from(changed)))
 }
 
@@ -244,18 +244,18 @@ pub(super) async fn remove(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, ProblemRow> {
-    let asker = Asker::Operator(operator(&api, &caller)?);
+    let asker = JobCaller::Operator(operator(&api, &caller)?);
     let id = numbered(id)?;
     if is_forgotten(&uri)? {
-        let forgotten = ops::forget(&api, &asker, id).await?;
+        let forgotten = actions::forget(&api, &asker, id).await?;
         return Ok(answer::json(StatusCode::OK, &EnvironmentRow::from(forgotten)));
     }
     if stream::wants_events(&headers) {
         let held = asker.seat(&api)?;
-        return Ok(stream::events(&api, ops::remove(&api, &asker, id).await?, held));
+        return Ok(stream::events(&api, actions::remove(&api, &asker, id).await?, held));
     }
-    drop(ops::remove(&api, &asker, id).await?);
-    let found = ops::find(&api, &asker, Which::Id(id)).await?;
+    drop(actions::remove(&api, &asker, id).await?);
+    let found = actions::find(&api, &asker, Which::Id(id)).await?;
     Ok(answer::json(StatusCode::ACCEPTED, &EnvironmentRow::from(found)))
 }
 
@@ -285,9 +285,9 @@ pub(super) async fn follow(
     id: Result<Path<String>, PathRejection>,
     uri: Uri,
 ) -> Result<Response, ProblemRow> {
-    let asker = Asker::of(&api, &caller)?;
+    let asker = JobCaller::of(&api, &caller)?;
     let is_of_removal = is_of_removal(&uri)?;
-    let found = ops::find(&api, &asker, Which::Id(numbered(id)?)).await?;
+    let found = actions::find(&api, &asker, Which::Id(numbered(id)?)).await?;
     let held = asker.seat_at(&api, &found.agent)?;
     let service = &api.environments.service;
     let following = if is_of_removal { service.follow_removal(found.id) } else { service.follow(found.id) };

@@ -18,7 +18,7 @@ use crate::api::events::NO_BUFFERING;
 use crate::api::problem::{ApiProblem, Objects, ProblemRow};
 use crate::api::{ApiShared, answer};
 use crate::public_host::Delivery;
-use gateway_environments::following::Following;
+use gateway_environments::progress::ProgressStream;
 use gateway_environments::refusal::RefusalCode;
 
 /// Longest silence of a stream, so that no proxy takes it for dead.
@@ -31,7 +31,7 @@ pub(super) fn wants_events(headers: &HeaderMap) -> bool {
 }
 
 /// Streams events as they happen.
-pub(super) fn events(api: &Arc<ApiShared>, following: Following, held: CallerPermit) -> Response {
+pub(super) fn events(api: &Arc<ApiShared>, following: ProgressStream, held: CallerPermit) -> Response {
     let teller = Teller { api: api.clone(), following, is_over: false, held };
     let mut response = Response::new(Body::from_stream(stream::unfold(teller, Teller::next)));
     let headers = response.headers_mut();
@@ -44,7 +44,7 @@ pub(super) fn events(api: &Arc<ApiShared>, following: Following, held: CallerPer
 
 struct Teller {
     api: Arc<ApiShared>,
-    following: Following,
+    following: ProgressStream,
     is_over: bool,
     held: CallerPermit,
 }
@@ -83,7 +83,11 @@ fn told(event: &EventRow) -> String {
 }
 
 /// Waits for the end and answers with that alone.
-pub(super) async fn end(api: &ApiShared, following: Following, held: CallerPermit) -> Result<Response, ProblemRow> {
+pub(super) async fn end(
+    api: &ApiShared,
+    following: ProgressStream,
+    held: CallerPermit,
+) -> Result<Response, ProblemRow> {
     let draining = api.drain.draining().clone();
     let outcome = tokio::select! {
         biased;

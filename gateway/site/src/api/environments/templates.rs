@@ -10,8 +10,8 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::asker::operator;
-use super::ops;
+use super::actions;
+use super::caller::operator;
 use super::prepare::wish;
 use crate::api::openapi::{bodies, failures, parameters};
 use crate::api::problem::{ApiProblem, FaultLocation, ProblemRow};
@@ -100,7 +100,7 @@ pub(super) async fn render(
 ) -> Result<Response, ProblemRow> {
     let user = operator(&api, &caller)?;
     let (object, seat) = body::read_large(request, &api.uploads, &user).await?;
-    let (rendered, problems) = ops::render(&api, &caller, object.read(wish)?).await?;
+    let (rendered, problems) = actions::render(&api, &caller, object.read(wish)?).await?;
     drop((object, seat));
     let (name, data) = (rendered.template.to_string(), rendered.to_yaml());
     let row = TemplateRow { name, data, problems: told(&problems) };
@@ -156,8 +156,8 @@ pub(super) async fn show(
     let agent = agent(name)?;
     let template: Option<TemplateName> = template.and_then(|text| text.parse().ok());
     let template = template.ok_or(ApiProblem::Environment(RefusalCode::NoSuchTemplate))?;
-    let found = ops::template(&api, &caller, &agent, &template)?;
-    let problems = told(&ops::template_problems(&api, &agent, &template));
+    let found = actions::template(&api, &caller, &agent, &template)?;
+    let problems = told(&actions::template_problems(&api, &agent, &template));
     let row = TemplateRow { name: found.name().to_string(), data: found.text().to_owned(), problems };
     Ok(answer::json(StatusCode::OK, &row))
 }

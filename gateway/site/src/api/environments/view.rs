@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::api::openapi::values;
 use crate::api::state::BlockerRow;
-use gateway_environments::following::{EnvironmentEvent, ObjectProgress, PreparationOutcome};
+use gateway_environments::progress::{EnvironmentEvent, ObjectProgress, PreparationOutcome};
 use gateway_environments::record::{Environment, FinalFailure, ObjectFailure};
 use workspace_spec::environment::facts::ObjectRef;
 

@@ -12,7 +12,7 @@ use super::prerequisites::OfJob;
 use super::provisioner::{OfOperator, Room};
 use super::wire::prerequisites_server::PrerequisitesServer;
 use super::wire::provisioner_server::ProvisionerServer;
-use crate::api::environments::asker::{Asker, operator};
+use crate::api::environments::caller::{JobCaller, operator};
 use crate::api::problem::ProblemRow;
 use crate::api::{ApiShared, BODY_BYTES_MAX, Caller};
 
@@ -56,7 +56,7 @@ impl Admission {
     pub(super) fn admit(self, api: Arc<ApiShared>, caller: Caller) -> Result<Admitted, ProblemRow> {
         let (bytes_max, room) = match self {
             Self::Job => {
-                let asker = Asker::of(&api, &caller)?;
+                let asker = JobCaller::of(&api, &caller)?;
                 let server = PrerequisitesServer::new(OfJob { api, asker });
                 return Ok(Admitted::Prerequisites(server.max_decoding_message_size(BODY_BYTES_MAX)));
             }
@@ -74,7 +74,7 @@ impl Admission {
             }
             Self::TemplateAndStream => {
                 let user = operator(&api, &caller)?;
-                let stream = Some(Asker::Operator(user.clone()).seat(&api)?);
+                let stream = Some(JobCaller::Operator(user.clone()).seat(&api)?);
                 (TEMPLATE_BYTES_MAX, Room { stream, upload: Some(api.uploads.take(&user)?) })
             }
         };

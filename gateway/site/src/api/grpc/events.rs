@@ -14,7 +14,7 @@ use crate::api::environments::view::{EnvironmentRow, EventRow, ObjectErrorRow, O
 use crate::api::problem::ApiProblem;
 use crate::api::problem::line::{WORDS_BYTES_MAX, cut};
 use crate::api::state::BlockerRow;
-use gateway_environments::following::Following;
+use gateway_environments::progress::ProgressStream;
 use gateway_environments::refusal::RefusalCode;
 
 impl From<ObjectRow> for wire::Object {
@@ -99,7 +99,7 @@ pub(super) type Events = Pin<Box<dyn Stream<Item = Result<wire::Event, Status>> 
 /// State of a stream.
 enum Telling {
     /// Events are still to come.
-    Following(Box<(Arc<ApiShared>, Following, CallerPermit)>),
+    Following(Box<(Arc<ApiShared>, ProgressStream, CallerPermit)>),
     /// The end was told, and it was a failure.
     Failed(Status),
     /// Nothing comes any more.
@@ -107,7 +107,7 @@ enum Telling {
 }
 
 /// Streams the events, and at the end the status of a failure.
-pub(super) fn events(api: Arc<ApiShared>, following: Following, held: CallerPermit) -> Events {
+pub(super) fn events(api: Arc<ApiShared>, following: ProgressStream, held: CallerPermit) -> Events {
     Box::pin(stream::unfold(Telling::Following(Box::new((api, following, held))), next))
 }
 

@@ -8,8 +8,8 @@ use super::events::{Events, events};
 use super::wire;
 use super::wire::prerequisites_server::Prerequisites;
 use crate::api::ApiShared;
-use crate::api::environments::asker::Asker;
-use crate::api::environments::ops::{self, CallerJobRequest, Which};
+use crate::api::environments::actions::{self, CallerJobRequest, Which};
+use crate::api::environments::caller::JobCaller;
 use crate::api::environments::view::EnvironmentRow;
 use crate::api::problem::{Mistake, ProblemRow};
 use gateway_environments::request::{JobFacts, Unmet};
@@ -17,7 +17,7 @@ use gateway_environments::request::{JobFacts, Unmet};
 /// A call of a job, or of an operator who names one.
 pub(super) struct OfJob {
     pub(super) api: Arc<ApiShared>,
-    pub(super) asker: Asker,
+    pub(super) asker: JobCaller,
 }
 
 #[tonic::async_trait]
@@ -26,7 +26,7 @@ impl Prerequisites for OfJob {
 
     async fn unmet(&self, request: Request<wire::UnmetRequest>) -> Result<Response<wire::UnmetResponse>, Status> {
         let asked = asked(request.into_inner().request)?;
-        let (is_unmet, reason) = match ops::unmet(&self.api, &self.asker, asked)? {
+        let (is_unmet, reason) = match actions::unmet(&self.api, &self.asker, asked)? {
             Unmet::Unmet => (true, String::new()),
             Unmet::Met(met) => (false, met.as_str().to_owned()),
         };
@@ -35,7 +35,7 @@ impl Prerequisites for OfJob {
 
     async fn complete(&self, request: Request<wire::CompleteRequest>) -> Result<Response<Events>, Status> {
         let asked = asked(request.into_inner().request)?;
-        let (following, held) = ops::complete(&self.api, &self.asker, asked).await?;
+        let (following, held) = actions::complete(&self.api, &self.asker, asked).await?;
         Ok(Response::new(events(self.api.clone(), following, held)))
     }
 
@@ -45,12 +45,12 @@ impl Prerequisites for OfJob {
     ) -> Result<Response<wire::SetStateResponse>, Status> {
         let message = request.into_inner();
         let wanted = parsed(&message.state, "/state")?;
-        let changed = ops::set_state(&self.api, &self.asker, which(message.which)?, wanted).await?;
+        let changed = actions::set_state(&self.api, &self.asker, which(message.which)?, wanted).await?;
         Ok(Response::new(wire::SetStateResponse { environment: Some(EnvironmentRow::from(changed).into()) }))
     }
 
     async fn show(&self, request: Request<wire::ShowRequest>) -> Result<Response<wire::ShowResponse>, Status> {
-        let found = ops::find(&self.api, &self.asker, which(request.into_inner().which)?).await?;
+        let found = actions::find(&self.api, &self.asker, which(request.into_inner().which)?).await?;
         Ok(Response::new(wire::ShowResponse { environment: Some(EnvironmentRow::from(found).into()) }))
     }
 }
@@ -68,7 +68,7 @@ where
 
 /// Reads a required field. The default of proto3 is a valid value too: 0 is a number.
 pub(super) fn said<T>(value: Option<T>, pointer: &str) -> Result<T, ProblemRow> {
-    value.ok_or_else(|| ops::missing(pointer))
+    value.ok_or_else(|| actions::missing(pointer))
 }
 
 fn asked(request: Option<wire::JobRequest>) -> Result<CallerJobRequest, ProblemRow> {
@@ -132,7 +132,7 @@ mod tests {
             (wire::Job { job_id: None, ..whole() }, "/request/job/job_id"),
             (wire::Job { user_id: None, ..whole() }, "/request/job/user_id"),
         ] {
-            assert_eq!(told(without).unwrap_err(), ops::missing(pointer));
+            assert_eq!(told(without).unwrap_err(), actions::missing(pointer));
         }
     }
 }

@@ -10,9 +10,9 @@ use super::prerequisites::{parsed, said};
 use super::wire;
 use super::wire::provisioner_server::Provisioner;
 use crate::api::environments::CallerPermit;
-use crate::api::environments::asker::{Asker, operator};
-use crate::api::environments::given::{AskedAgent, AskedEnvironment, AskedInfo, AskedProject};
-use crate::api::environments::ops::{self, Given, Wish};
+use crate::api::environments::actions::{self, EnsureRequest, TemplateSource};
+use crate::api::environments::caller::{JobCaller, operator};
+use crate::api::environments::request::{AskedAgent, AskedEnvironment, AskedInfo, AskedProject};
 use crate::api::problem::{FaultLocation, ProblemRow};
 use crate::api::seats::ApiPermit;
 use crate::api::{ApiShared, Caller};
@@ -42,8 +42,8 @@ impl OfOperator {
     }
 
     /// Returns the caller, who is an operator, with the seat for a stream: the one that was taken before, or a new one.
-    fn seated(&self) -> Result<(Asker, CallerPermit), ProblemRow> {
-        let asker = Asker::Operator(operator(&self.api, &self.caller)?);
+    fn seated(&self) -> Result<(JobCaller, CallerPermit), ProblemRow> {
+        let asker = JobCaller::Operator(operator(&self.api, &self.caller)?);
         let taken = self.stream.lock().take();
         let held = taken.map_or_else(|| asker.seat(&self.api), Ok)?;
         Ok((asker, held))
@@ -62,8 +62,8 @@ impl Provisioner for OfOperator {
         let message = request.into_inner();
         let agent: ClusterName = parsed(&message.agent_name, "/agent_name")?;
         let name: TemplateName = parsed(&message.template_name, "/template_name")?;
-        let found = ops::template(&self.api, &self.caller, &agent, &name)?;
-        let problems = lines(&ops::template_problems(&self.api, &agent, &name));
+        let found = actions::template(&self.api, &self.caller, &agent, &name)?;
+        let problems = lines(&actions::template_problems(&self.api, &agent, &name));
         Ok(Response::new(wire::GetEnvironmentTemplateResponse { template: Some(shown(&found)), problems }))
     }
 
@@ -81,7 +81,7 @@ impl Provisioner for OfOperator {
     ) -> Result<Response<wire::RenderEnvironmentTemplateResponse>, Status> {
         let message = request.into_inner();
         let wish = wish(message.template, message.info)?;
-        let (rendered, problems) = ops::render(&self.api, &self.caller, wish).await?;
+        let (rendered, problems) = actions::render(&self.api, &self.caller, wish).await?;
         let template = wire::Template { name: rendered.template.to_string(), data: rendered.to_yaml() };
         let (template, problems) = (Some(template), lines(&problems));
         Ok(Response::new(wire::RenderEnvironmentTemplateResponse { template, problems }))
@@ -93,7 +93,7 @@ impl Provisioner for OfOperator {
     ) -> Result<Response<Events>, Status> {
         let message = request.into_inner();
         let (asker, held) = self.seated()?;
-        let following = ops::ensure(&self.api, &asker, wish(message.template, message.info)?).await?;
+        let following = actions::ensure(&self.api, &asker, wish(message.template, message.info)?).await?;
         Ok(Response::new(events(self.api.clone(), following, held)))
     }
 
@@ -102,7 +102,7 @@ impl Provisioner for OfOperator {
         request: Request<wire::DeleteEnvironmentRequest>,
     ) -> Result<Response<Events>, Status> {
         let (asker, held) = self.seated()?;
-        let following = ops::remove(&self.api, &asker, request.into_inner().environment_id).await?;
+        let following = actions::remove(&self.api, &asker, request.into_inner().environment_id).await?;
         Ok(Response::new(events(self.api.clone(), following, held)))
     }
 }
@@ -117,7 +117,7 @@ fn shown(template: &Template) -> wire::Template {
 }
 
 /// Reads a template and facts. Facts that the gateway knows itself, or makes of a name, are zero or empty if left out.
-fn wish(template: Option<wire::Template>, info: Option<wire::Info>) -> Result<Wish, ProblemRow> {
+fn wish(template: Option<wire::Template>, info: Option<wire::Info>) -> Result<EnsureRequest, ProblemRow> {
     let template = said(template, "/template")?;
     let info = said(info, "/info")?;
     let agent = said(info.agent, "/info/agent")?;
@@ -130,9 +130,9 @@ fn wish(template: Option<wire::Template>, info: Option<wire::Info>) -> Result<Wi
     let user =
         info.user.map(|user| Ok::<_, ProblemRow>((said(user.id, "/info/user/id")?, user.username))).transpose()?;
     let name: TemplateName = parsed(&template.name, "/template/name")?;
-    Ok(Wish {
+    Ok(EnsureRequest {
         agent: parsed(&agent.name, "/info/agent/name")?,
-        template: Given { name, data: own(template.data) },
+        template: TemplateSource { name, data: own(template.data) },
         info: AskedInfo {
             agent: Some(AskedAgent { name: agent.name }),
             environment: AskedEnvironment {
@@ -196,7 +196,7 @@ mod tests {
         for (change, pointer) in without {
             let mut info = whole();
             change(&mut info);
-            assert_eq!(read(info).unwrap_err(), ops::missing(pointer));
+            assert_eq!(read(info).unwrap_err(), actions::missing(pointer));
         }
     }
 }

@@ -9,7 +9,7 @@ use http_body::Frame;
 use serde_json::json;
 
 use super::*;
-use crate::api::environments::asker::ProvenJob;
+use crate::api::environments::caller::ProvenJob;
 use crate::public_host;
 use gateway_environments::request::JobFacts;
 use gateway_types::UnixSeconds;

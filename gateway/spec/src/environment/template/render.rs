@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json};
 use super::language::Action;
 use super::{RENDERED_BYTES_MAX, Rendered, SCALAR_BYTES_MAX, Template, mask, scalar};
 use crate::document::{Location, Node, Problem, Problems, Value, push_index, push_key};
-use crate::environment::facts::Info;
+use crate::environment::facts::TemplateVars;
 
 /// The value of each action.
 #[derive(Default)]
@@ -17,7 +17,7 @@ pub(super) struct Values<'a> {
 }
 
 /// Fills facts into a template.
-pub(super) fn render(template: &Template, info: &Info) -> Result<Rendered, Vec<Problem>> {
+pub(super) fn render(template: &Template, info: &TemplateVars) -> Result<Rendered, Vec<Problem>> {
     let mut problems = Problems::default();
     let mut values = Vec::with_capacity(template.actions.len());
     for action in template.actions.iter() {

@@ -36,7 +36,7 @@ fn check_problems(text: &str, expected: &[&str]) {
     );
 }
 
-fn render(text: &str, info: &Info) -> Result<Rendered, Vec<String>> {
+fn render(text: &str, info: &TemplateVars) -> Result<Rendered, Vec<String>> {
     parse(text)?.render(info).map_err(|problems| told(&problems))
 }
 

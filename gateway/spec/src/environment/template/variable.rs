@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::environment::facts::Info;
+use crate::environment::facts::TemplateVars;
 
 /// One of the values that a template may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +98,7 @@ impl Variable {
 
     /// Returns its value; `None` if there is none and the documentation has no default for it. Documented defaults are
     /// an empty text for the environment's URL, and zero for the numbers of pipeline and job.
-    pub(super) fn value(self, info: &Info) -> Option<Cow<'_, str>> {
+    pub(super) fn value(self, info: &TemplateVars) -> Option<Cow<'_, str>> {
         let number = |id: u64| Some(Cow::Owned(id.to_string()));
         let text = |text| Some(Cow::Borrowed(text));
         match self {

@@ -9,7 +9,7 @@ use super::{CallOutcome, CallRun, GONE_TIMEOUT, stopped};
 use crate::api::Over;
 use crate::environments::decide::{self, ObjectOwnership};
 use crate::environments::{request, whole};
-use crate::ledger;
+use crate::inventory_store;
 use crate::object::{LiveObject, ObjectKey, Resource, SentObject};
 use crate::retry::ApiError;
 
@@ -60,7 +60,7 @@ impl CallRun<'_> {
             let message = format!("more than {TRACKED_MAX} objects would be tracked for the environment");
             return Err(Box::new(whole(ObjectErrorCode::Invalid, message)));
         }
-        ledger::write(&self.own, &self.inventory, |tracked| tracked.union(&keys).cloned().collect())
+        inventory_store::write(&self.own, &self.inventory, |tracked| tracked.union(&keys).cloned().collect())
             .await
             .map_err(stopped)?;
         let applied = self.apply_all(objects, &wanted, &ownerships).await?;

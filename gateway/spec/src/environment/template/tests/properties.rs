@@ -65,10 +65,10 @@ prop_compose! {
         ids in prop::array::uniform6(any::<u64>()),
         texts in prop::collection::vec(hostile(), 11),
         has in prop::array::uniform5(any::<bool>()),
-    ) -> Info {
+    ) -> TemplateVars {
         let mut texts = texts.into_iter();
         let mut text = move || texts.next().unwrap_or_default();
-        Info {
+        TemplateVars {
             agent: AgentFacts { id: ids[0], name: text(), url: text() },
             environment: EnvironmentFacts {
                 id: ids[1],
@@ -143,7 +143,7 @@ fn shape(value: &Value) -> String {
 }
 
 /// The facts that everything is compared with.
-fn full() -> Info {
+fn full() -> TemplateVars {
     info()
 }
 

@@ -1,0 +1,225 @@
+//! Identifies callers about environments: a CI job by its `id_token`, the CI system's hook by its secret, or an
+//! operator.
+//!
+//! The first two count for these paths and services alone, and are checked before the user is identified.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::digest::{SHA256, digest};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName};
+use tokio::time::Instant;
+
+use super::EnvironmentParts;
+use super::job::facts_of;
+use crate::api::problem::{ApiProblem, ProblemRow};
+use crate::api::{ApiShared, Caller, PREFIX};
+use gateway_auth::jwt::{self, Moment};
+use gateway_auth::request::foreign_bearer;
+use gateway_environments::on_record::OnRecord;
+use gateway_environments::refusal::RefusalCode;
+use gateway_environments::request::{By, JobFacts};
+use gateway_net::audit::Unrecordable;
+use gateway_store::wall_clock;
+use gateway_types::{UnixSeconds, UserName};
+
+/// Header in which GitLab's system hook shows the secret that was set for it (GitLab documentation, system hooks).
+const HOOK_SECRET: HeaderName = HeaderName::from_static("x-gitlab-token");
+
+/// Path of the hook.
+const HOOK_PATH: &str = "/environments/hooks/gitlab";
+
+/// A job, and the end of its proof.
+#[derive(Clone, Debug)]
+pub struct ProvenJob {
+    /// The facts in its token.
+    pub facts: JobFacts,
+    /// The end of its token, as its issuer said.
+    pub expires_at: UnixSeconds,
+}
+
+impl Deref for ProvenJob {
+    type Target = JobFacts;
+
+    fn deref(&self) -> &JobFacts {
+        &self.facts
+    }
+}
+
+/// Proof of a caller that is no user.
+#[derive(Clone, Debug)]
+pub enum Vouched {
+    /// A job, by a token that is good now.
+    Job(Arc<ProvenJob>),
+    /// The CI system.
+    Hook,
+    /// A job's token that is not good, by this name.
+    BadJob(&'static str),
+    /// A secret that is not the hook's.
+    BadHook,
+    /// A job's token that cannot be checked: its issuer does not answer.
+    Unchecked,
+    /// A credential of a kind that is not set up here.
+    Off,
+}
+
+impl Vouched {
+    /// Returns whether it is good.
+    pub(crate) fn is_good(&self) -> bool {
+        match self {
+            Self::Job(_) | Self::Hook => true,
+            Self::BadJob(_) | Self::BadHook | Self::Unchecked | Self::Off => false,
+        }
+    }
+
+    /// Returns whether it is bad, and its sender can help that.
+    pub(crate) fn is_bad(&self) -> bool {
+        match self {
+            Self::BadJob(_) | Self::BadHook => true,
+            Self::Job(_) | Self::Hook | Self::Unchecked | Self::Off => false,
+        }
+    }
+}
+
+impl EnvironmentParts {
+    /// Checks the proof of a request that is no user's; `None` if it carries none.
+    ///
+    /// Cancel safety: safe.
+    pub(in crate::api) async fn vouch(&self, parts: &Parts, now: Instant) -> Option<Vouched> {
+        match way_in(parts.uri.path())? {
+            CallerKind::Hook => Some(self.hook(&parts.headers)),
+            CallerKind::Job => {
+                let token = foreign_bearer(&parts.headers)?;
+                let Some(jobs) = &self.jobs else { return Some(Vouched::Off) };
+                let now = Moment { wall: wall_clock(), clock: now };
+                Some(match jobs.verify(token, now).await {
+                    Ok(claims) => match (facts_of(&claims), claims.expires_at) {
+                        (Ok(facts), Some(expires_at)) => Vouched::Job(Arc::new(ProvenJob { facts, expires_at })),
+                        (Ok(_), None) => Vouched::BadJob(jwt::TokenRefused::Expired.code()),
+                        (Err(reason), _) => Vouched::BadJob(reason),
+                    },
+                    Err(jwt::TokenRefused::KeysUnavailable) => Vouched::Unchecked,
+                    Err(refused) => Vouched::BadJob(refused.code()),
+                })
+            }
+        }
+    }
+
+    fn hook(&self, headers: &HeaderMap) -> Vouched {
+        let Some(secret) = &self.hook else { return Vouched::Off };
+        let shown = headers.get(HOOK_SECRET).map(http::HeaderValue::as_bytes).unwrap_or_default();
+        // Of equal length whatever was shown, so that nothing is learned of the secret's length.
+        let (shown, secret) = (digest(&SHA256, shown), digest(&SHA256, secret.reveal().as_bytes()));
+        match verify_slices_are_equal(shown.as_ref(), secret.as_ref()) {
+            Ok(()) => Vouched::Hook,
+            Err(_) => Vouched::BadHook,
+        }
+    }
+}
+
+/// Way in for a caller that is no user.
+enum CallerKind {
+    Job,
+    Hook,
+}
+
+fn way_in(path: &str) -> Option<CallerKind> {
+    if path.starts_with("/environments.v1.Prerequisites/") {
+        return Some(CallerKind::Job);
+    }
+    let rest = path.strip_prefix(PREFIX)?;
+    if rest == HOOK_PATH {
+        return Some(CallerKind::Hook);
+    }
+    let below = rest.strip_prefix("/environments")?;
+    (below.is_empty() || below.starts_with('/')).then_some(CallerKind::Job)
+}
+
+/// An authenticated caller.
+#[derive(Clone, Debug)]
+pub(in crate::api) enum JobCaller {
+    /// A job, of its own environment.
+    Job(Arc<ProvenJob>),
+    /// An operator, of any.
+    Operator(UserName),
+}
+
+impl JobCaller {
+    /// Identifies the caller.
+    pub(in crate::api) fn of(api: &ApiShared, caller: &Caller) -> Result<Self, ProblemRow> {
+        match &caller.vouched {
+            Some(Vouched::Job(facts)) => return Ok(Self::Job(facts.clone())),
+            Some(Vouched::BadJob(reason)) => return Err(ApiProblem::NotSuchJob { reason }.into()),
+            Some(Vouched::Unchecked) => return Err(ApiProblem::Overloaded { limit: "credential_unchecked" }.into()),
+            Some(Vouched::Off) => return Err(ApiProblem::Environment(RefusalCode::EnvironmentsOff).into()),
+            Some(Vouched::Hook | Vouched::BadHook) | None => {}
+        }
+        let user = &caller.user()?.user;
+        match api.environments.is_operator(user) {
+            true => Ok(Self::Operator(user.clone())),
+            false => Err(ApiProblem::NotOperator.into()),
+        }
+    }
+
+    /// Returns the author of a change.
+    fn by(&self) -> By {
+        match self {
+            Self::Job(facts) => facts.by(),
+            Self::Operator(user) => By::User(user.clone()),
+        }
+    }
+
+    /// Takes the place in the audit log without which nothing is changed for this caller.
+    pub(in crate::api) async fn on_record(&self, api: &ApiShared) -> Result<OnRecord, Unrecordable> {
+        Ok(OnRecord::new(self.by(), api.audit.slot().await?))
+    }
+}
+
+/// Returns the operator who calls.
+pub(in crate::api) fn operator(api: &ApiShared, caller: &Caller) -> Result<UserName, ProblemRow> {
+    match JobCaller::of(api, caller)? {
+        JobCaller::Operator(user) => Ok(user),
+        JobCaller::Job(_) => Err(ApiProblem::NotOperator.into()),
+    }
+}
+
+/// Requires that the caller is the hook.
+pub(in crate::api) fn hook(caller: &Caller) -> Result<(), ProblemRow> {
+    match &caller.vouched {
+        Some(Vouched::Hook) => Ok(()),
+        Some(Vouched::Off) => Err(ApiProblem::Environment(RefusalCode::EnvironmentsOff).into()),
+        Some(Vouched::Job(_) | Vouched::BadJob(_) | Vouched::BadHook | Vouched::Unchecked) | None => {
+            Err(ApiProblem::NotTheHook.into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_and_the_hook_come_in_by_their_own_ways_alone() {
+        let way = |path: &str| match way_in(path) {
+            Some(CallerKind::Job) => "job",
+            Some(CallerKind::Hook) => "hook",
+            None => "user",
+        };
+        for path in ["/api/v1/environments", "/api/v1/environments/7", "/environments.v1.Prerequisites/Unmet"] {
+            assert_eq!(way(path), "job", "{path}");
+        }
+        assert_eq!(way("/api/v1/environments/hooks/gitlab"), "hook");
+        for path in [
+            "/api/v1/environmentsx",
+            "/api/v1/environment-templates/default",
+            "/api/v1/workspaces",
+            "/environments.v1.Provisioner/EnsureEnvironment",
+            "/environments",
+            "/",
+        ] {
+            assert_eq!(way(path), "user", "{path}");
+        }
+    }
+}
