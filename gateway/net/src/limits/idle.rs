@@ -4,23 +4,22 @@
 //! connections that have been idle for longest are asked to leave; those of signed-in users only if strangers have not
 //! taken the room.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
+use dashmap::DashMap;
 use futures_util::task::AtomicWaker;
-use parking_lot::Mutex;
 
 /// Ticks for which an idle connection is left alone, so that one that is about to be used is not closed: one of a
 /// stranger, and one of a signed-in user.
 const STRANGER_TICKS: u32 = 4;
 const USER_TICKS: u32 = 8;
 
-/// All open connections. The lock is taken when one comes and when one goes.
+/// All open connections. Each worker adds and removes its own, so the map has a lock for each of its shards.
 #[derive(Debug, Default)]
 pub struct IdleConnections {
-    members: Mutex<HashMap<u64, Arc<Member>>>,
+    members: DashMap<u64, Arc<Member>>,
     next: AtomicU64,
     /// Coarse clock: reading it costs a request nothing.
     ticks: AtomicU32,
@@ -40,7 +39,7 @@ struct Member {
     waker: AtomicWaker,
 }
 
-/// Membership of a connection in the crowd, until it is dropped.
+/// Membership of a connection, until it is dropped.
 #[derive(Debug)]
 pub struct ConnectionSlot {
     idle: Arc<IdleConnections>,
@@ -61,7 +60,7 @@ impl IdleConnections {
     pub fn enter(self: &Arc<Self>) -> ConnectionSlot {
         let member = Arc::new(Member { idle_since: AtomicU32::new(self.now()), ..Member::default() });
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        self.members.lock().insert(id, member.clone());
+        self.members.insert(id, member.clone());
         ConnectionSlot { idle: self.clone(), id, member }
     }
 
@@ -75,21 +74,21 @@ impl IdleConnections {
         let idle_for = |member: &Member| now.wrapping_sub(member.idle_since.load(Ordering::Relaxed));
         let (mut strangers, mut users) = (Vec::new(), Vec::new());
         let many = {
-            let members = self.members.lock();
-            let mut idle_strangers = 0;
-            for member in members.values() {
+            let (mut idle_strangers, mut all) = (0, 0);
+            for member in &self.members {
+                all += 1;
                 if member.busy.load(Ordering::Relaxed) > 0 || member.leaves.load(Ordering::Relaxed) {
                     continue;
                 }
                 let is_user = member.is_proven.load(Ordering::Relaxed);
                 idle_strangers += usize::from(!is_user);
-                if is_user && idle_for(member) >= USER_TICKS {
-                    users.push(member.clone());
-                } else if !is_user && idle_for(member) >= STRANGER_TICKS {
-                    strangers.push(member.clone());
+                if is_user && idle_for(&member) >= USER_TICKS {
+                    users.push(Arc::clone(&member));
+                } else if !is_user && idle_for(&member) >= STRANGER_TICKS {
+                    strangers.push(Arc::clone(&member));
                 }
             }
-            2 * idle_strangers >= members.len()
+            2 * idle_strangers >= all
         };
         // Users make room only if strangers have not taken it: idle strangers will have been idle for long enough soon.
         let mut idle = if strangers.is_empty() && !many { users } else { strangers };
@@ -147,7 +146,7 @@ impl ConnectionSlot {
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        self.idle.members.lock().remove(&self.id);
+        self.idle.members.remove(&self.id);
     }
 }
 
@@ -210,7 +209,7 @@ mod tests {
         drop(strangers);
         assert!(!user.must_leave());
         drop(user);
-        assert!(idle.members.lock().is_empty());
+        assert!(idle.members.is_empty());
     }
 
     #[test]
