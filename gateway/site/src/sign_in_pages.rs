@@ -131,7 +131,7 @@ impl Host {
                 answer(StatusCode::OK, Bytes::new())
             }
             Err(why) => {
-                info!(%why, "a message about ended sessions is not followed");
+                info!(%why, "a back-channel logout was refused");
                 answer(StatusCode::BAD_REQUEST, Bytes::from_static(b"{\"error\":\"invalid_request\"}\n"))
             }
         }

@@ -521,7 +521,7 @@ pub struct Report {
     /// Absent: there is no Deployment.
     #[prost(message, optional, tag = "5")]
     pub deployment: ::core::option::Option<Deployment>,
-    /// What pods and events say that somebody should know, the most useful first.
+    /// Notes from pods and events for people, the most useful first.
     #[prost(message, repeated, tag = "6")]
     pub details: ::prost::alloc::vec::Vec<Detail>,
     /// Absent: it is not being terminated.
@@ -615,7 +615,7 @@ pub enum NamespaceMode {
     Unknown = 0,
     /// Each workspace has a namespace, which the agent makes and deletes.
     Unique = 1,
-    /// All workspaces are in one namespace, which is somebody else's.
+    /// All workspaces are in one namespace, which the agent neither makes nor deletes.
     Shared = 2,
 }
 impl NamespaceMode {
@@ -952,18 +952,18 @@ pub enum ObjectErrorCode {
     /// It is there and not this environment's, or says that it is to be kept. To an apply: nothing was applied. To a remove: it
     /// was left as it is and is not the environment's any more, and the others were removed.
     NotOwned = 1,
-    /// Who asks may not.
+    /// The acting identity lacks the permission.
     Forbidden = 2,
     /// The API server does not take it as it is.
     Invalid = 3,
     /// The API server has no such kind.
     UnknownKind = 4,
     NamespaceMissing = 5,
-    /// Somebody else changes it, or it is still being deleted.
+    /// Another writer changes it, or it is still being deleted.
     Conflict = 6,
     /// The API server does not answer.
     Unavailable = 7,
-    /// The agent acts for nobody of that name.
+    /// The agent does not act for a user of that name.
     Identity = 8,
     /// A newer call for this environment came.
     Superseded = 9,

@@ -173,7 +173,7 @@ impl SignInPage {
             Self::Unable => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 Some("overloaded"),
-                "Nobody can sign in at the moment",
+                "Sign-in is not possible at the moment",
                 "Please try again soon.",
             ),
         }
@@ -240,7 +240,7 @@ fn not_admitted(why: NotAdmitted) -> (&'static str, &'static str) {
     match why {
         NotAdmitted::Subject | NotAdmitted::NoName => (
             "The identity provider does not say who you are",
-            "It names nobody, or not in the way that this gateway is configured for. Its operator can choose another \
+            "Its answer has no user name, or not in the claim that this gateway is configured for. Its operator can choose another \
              claim with auth.oidc.username_claim.",
         ),
         NotAdmitted::UnusableName => (
@@ -263,8 +263,8 @@ fn not_admitted(why: NotAdmitted) -> (&'static str, &'static str) {
             "Ask its operator to add you to the group, then sign in again.",
         ),
         NotAdmitted::NameTaken => (
-            "Your user name belongs to somebody else here",
-            "Another person of the identity provider signed in with it before. Names are not handed on: ask the \
+            "Your user name belongs to another person here",
+            "They signed in with it through the identity provider before. Names are not handed on: ask the \
              gateway's operator.",
         ),
         NotAdmitted::Disabled => (

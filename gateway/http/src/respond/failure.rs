@@ -304,7 +304,7 @@ impl Failure {
 const NO_SUCH_HOST: Words = Words {
     title: "No such workspace",
     text: "There is no workspace at this address, or it is not yours.",
-    hint: "Check the address. If somebody shared it with you, ask whether the share is still valid.",
+    hint: "Check the address. If another user shared it with you, ask whether the share is still valid.",
 };
 
 const NO_SUCH_PAGE: Words = Words {

@@ -58,7 +58,7 @@ pub(super) struct AgentItem {
     path = "/agents",
     operation_id = "listAgents",
     summary = "The clusters that can run workspaces",
-    description = "Everybody who is signed in may see their names, whether they take new workspaces, and whether \
+    description = "Every signed-in user may see their names, whether they take new workspaces, and whether \
         their agent is connected.",
     responses(
         (status = 200, description = "All of them, by name.", body = AgentList),
@@ -82,7 +82,7 @@ pub(super) async fn list(State(api): State<Arc<ApiShared>>, caller: Caller) -> R
     params(parameters::AgentPath),
     responses(
         (status = 200, description = "The agent.", body = AgentItem),
-        (status = 401, description = "Nobody is signed in (`sign_in_required`)"),
+        (status = 401, description = "No user is signed in (`sign_in_required`)"),
         (status = 404, description = "No such agent (`not_found`)"),
         (status = 503, description = "`overloaded` with the limit, `store_unavailable`, or of the agent: \
             `agent_absent`, `agent_too_old`, `agent_displaced`"),

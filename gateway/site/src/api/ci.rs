@@ -55,9 +55,9 @@ impl From<NoDefinition> for ProblemRow {
     get,
     path = "/ci/pipeline",
     operation_id = "getPipeline",
-    summary = "The definition of the pipeline that a workspace is, for the CI job that was asked for it",
-    description = "The `id_token` of a job of the configured project, as a bearer token, says whose. It is not used \
-        up.",
+    summary = "Pipeline definition of a workspace, for the CI job that the gateway requested",
+    description = "The `id_token` of a job of the configured project, as a bearer token, identifies the workspace. It \
+        stays usable.",
     security(),
     responses(
         (status = 200, description = "The definition, as a `.gitlab-ci.yml` has it.", content_type = "application/yaml"),

@@ -137,8 +137,8 @@ fn page(page: &ConfirmPage<'_>) -> Response {
             // Letters and a dash.
             let value = code.map(|code| format!(" value=\"{code}\"")).unwrap_or_default();
             let text = format!(
-                "{notice}<p>Type the code that <code>gateway login</code> shows on your own screen. If somebody else sent \
-                 you a code, close this page: it would let them act as you.</p>\
+                "{notice}<p>Type the code that <code>gateway login</code> shows on your own screen. If another person \
+                 sent you a code, close this page: it would let them act as you.</p>\
                  <form method=\"get\" action=\"{DEVICE_PATH}\"><input name=\"user_code\"{value} aria-label=\"Code\" \
                  autocomplete=\"off\" autocapitalize=\"characters\" spellcheck=\"false\" maxlength=\"12\" required \
                  autofocus><button>Go on</button></form>"
@@ -157,8 +157,8 @@ fn page(page: &ConfirmPage<'_>) -> Response {
             (StatusCode::OK, None, "Allowed", text.to_owned())
         }
         ConfirmPage::Denied => {
-            let text =
-                "<p>Nobody was signed in. If you did not ask for this, somebody may be trying to act as you.</p>";
+            let text = "<p>The program was not signed in. If you did not start this, another person may be trying to act \
+                        as you.</p>";
             (StatusCode::OK, None, "Refused", text.to_owned())
         }
         ConfirmPage::TooMany => {
@@ -189,7 +189,7 @@ fn question(
          <dt>Would act as</dt><dd>{user}</dd></dl>\
          <p>It could do all that you can: open your workspaces, share their ports, make tokens. That ends after 30 days, or \
          when you revoke its token.</p>{elsewhere}\
-         <p class=\"warn\">If somebody sent you this link or code, choose Refuse.</p>\
+         <p class=\"warn\">If another person sent you this link or code, choose Refuse.</p>\
          <form method=\"post\" action=\"{DEVICE_PATH}\"><input type=\"hidden\" name=\"user_code\" value=\"{code}\">\
          <button name=\"decision\" value=\"refuse\">Refuse</button>\
          <button name=\"decision\" value=\"allow\">Allow this machine</button></form>",

@@ -102,7 +102,7 @@ pub(super) async fn ask(
     request_body = bodies::DeviceTokenRequest,
     security(),
     responses(
-        (status = 200, description = "The token: the user said yes.", body = Granted),
+        (status = 200, description = "The token: the user has confirmed.", body = Granted),
         failures::Conflicting,
         failures::Mistaken,
         (status = 400, description = "`authorization_pending`, `slow_down`, `expired_token`, `access_denied`, or \

@@ -50,7 +50,7 @@ pub(super) const NO_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buf
     get,
     path = "/workspaces/{name}/events",
     operation_id = "followWorkspace",
-    summary = "What happens to a workspace, as it happens; for the owner",
+    summary = "Live events of a workspace; for the owner",
     description = "Server-sent events. `state` comes at once and with every change (a `WorkspaceState` and \
         `connected`), `progress` when what holds a termination up changes (`blockers`), `failure` when something \
         went wrong (`actual`, `reason`), `end` when nothing more will come (`why`: `terminated` or `forgotten`). \
@@ -58,15 +58,15 @@ pub(super) const NO_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buf
         when the gateway restarts, and within 5 s when you may no longer: connect again.",
     params(
         parameters::WorkspacePath,
-        ("Last-Event-ID" = Option<String>, Header, description = "The last id that was heard: whoever has heard the \
-            end is answered 204."),
+        ("Last-Event-ID" = Option<String>, Header, description = "The last id that was received: 204 answers a client \
+            that has received the end."),
     ),
     responses(
         (status = 200, description = "The stream.", body = String, content_type = "text/event-stream"),
-        (status = 204, description = "You have heard the end."),
+        (status = 204, description = "You have received the end."),
         failures::SignedIn,
         failures::OwnerOnly,
-        (status = 409, description = "`conflict`; `reason` is `not_managed` for a workspace that nobody here runs"),
+        (status = 409, description = "`conflict`; `reason` is `not_managed` for an external workspace"),
         (status = 429, description = "`too_many_requests`; `limit` is `event_streams_per_user`"),
     ),
 )]

@@ -41,19 +41,19 @@ pub(super) fn deed(desired: DesiredState) -> &'static str {
     path = "/workspaces",
     operation_id = "createWorkspace",
     summary = "Make a workspace in a cluster, which is to run from then on",
-    description = "Its Kubernetes objects are made here, once, and kept as they are for its whole life. It is \
-        answered when that is stored; what comes of it is told by `/workspaces/{name}/events`. The body may have up \
+    description = "Its Kubernetes objects are made here, once, and kept as they are for its whole life. The answer \
+        comes once they are stored; `/workspaces/{name}/events` reports the progress. The body may have up \
         to 8 MiB, a devfile up to 3 MB.",
     request_body = bodies::NewWorkspace,
     responses(
         (status = 201, description = "It is made.", body = WorkspaceBody,
             headers(
-                ("ETag" = String, description = "Names what the workspace is to be; for `If-Match`. What is only \
-                observed does not change it."),
+                ("ETag" = String, description = "Version of the desired state; for `If-Match`. Observations do not \
+                change it."),
                 ("Location" = String, description = "Where it is."),
             )),
         failures::SignedIn,
-        (status = 400, description = "Not a request that is understood (`bad_request`)"),
+        (status = 400, description = "Malformed request (`bad_request`)"),
         (status = 409, description = "`executor_disabled`, or `conflict`: `reason` is `name_taken` (by anybody), \
             `cluster_quota` or `user_quota`"),
         (status = 413, description = "The body is too large (`too_large`)"),
@@ -101,21 +101,21 @@ pub(super) async fn create(
     patch,
     path = "/workspaces/{name}",
     operation_id = "changeWorkspace",
-    summary = "Say what a workspace is to be: start, stop, restart or terminate it; for the owner",
-    description = "Asking for what is intended already changes nothing, unless it went wrong: then it is tried \
-        again. `Terminated` is final. With `If-Match` only if the intent is still what the ETag names: else 412.",
+    summary = "Start, stop, restart or terminate a workspace; for the owner",
+    description = "A request for the present desired state changes nothing, except after a failure: then it is tried \
+        again. `Terminated` is final. With `If-Match`, a desired state of another version is refused with 412.",
     params(parameters::WorkspacePath, ("If-Match" = Option<String>, Header)),
     request_body = bodies::WorkspaceChange,
     responses(
-        (status = 200, description = "What it is now; what comes of it is told by its events.", body = WorkspaceBody,
-            headers(("ETag" = String, description = "Names what the workspace is to be; for `If-Match`. What is only \
-                observed does not change it."))),
+        (status = 200, description = "Its present state; its events report the progress.", body = WorkspaceBody,
+            headers(("ETag" = String, description = "Version of the desired state; for `If-Match`. Observations do not \
+                change it."))),
         failures::WorkspaceBody,
         failures::SignedIn,
         failures::OwnerOnly,
-        (status = 409, description = "`conflict`; `reason` is `terminated`, or `not_managed` for a workspace that \
-            nobody here runs"),
-        (status = 412, description = "It is to be something else since you read it (`conflict`)"),
+        (status = 409, description = "`conflict`; `reason` is `terminated`, or `not_managed` for an external \
+            workspace"),
+        (status = 412, description = "Its desired state has changed since you read it (`conflict`)"),
     ),
 )]
 pub(super) async fn change(
@@ -138,19 +138,19 @@ pub(super) async fn change(
     delete,
     path = "/workspaces/{name}",
     operation_id = "deleteWorkspace",
-    summary = "Terminate a workspace with its storage; once nothing is left of it, forget it. An external one is \
+    summary = "Terminate a workspace with its storage, or forget a terminated one. An external one is \
         deleted at once, with its tokens and shares",
     params(parameters::WorkspacePath, ("If-Match" = Option<String>, Header)),
     responses(
         (status = 202, description = "It is to be terminated; its events tell when it is.", body = WorkspaceBody,
-            headers(("ETag" = String, description = "Names what the workspace is to be; for `If-Match`. What is only \
-                observed does not change it."))),
+            headers(("ETag" = String, description = "Version of the desired state; for `If-Match`. Observations do not \
+                change it."))),
         (status = 204, description = "It is forgotten, or was external and is deleted; its name is free."),
         failures::SignedIn,
         failures::OwnerOnly,
-        (status = 400, description = "Not a request that is understood (`bad_request`)"),
+        (status = 400, description = "Malformed request (`bad_request`)"),
         (status = 409, description = "`conflict`; `reason` is `not_terminated` while something is left of it"),
-        (status = 412, description = "It is to be something else since you read it (`conflict`)"),
+        (status = 412, description = "Its desired state has changed since you read it (`conflict`)"),
     ),
 )]
 pub(super) async fn remove(

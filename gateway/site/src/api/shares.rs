@@ -36,8 +36,8 @@ pub(super) struct ShareRow {
     /// When it ends; `null` for not at all.
     #[schema(format = DateTime)]
     expires_at: Option<String>,
-    /// For a user who has never signed in: it is known that the first person to come under that name has the port.
-    /// Without it such a share is refused where an identity provider signs users in. Never in an answer.
+    /// Confirms a share with a user who has never signed in: the first person under that name gets the port. Without
+    /// it, a gateway with an identity provider refuses such a share. Never in an answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = bool, required = false)]
     unknown_user: Option<bool>,
@@ -69,9 +69,9 @@ pub(super) struct ShareList {
     params(parameters::WorkspacePath, ("If-None-Match" = Option<String>, Header)),
     responses(
         (status = 200, description = "All shares that are live.", body = ShareList,
-            headers(("ETag" = String, description = "What the list looks like; for `If-Match` and `If-None-Match`."))),
+            headers(("ETag" = String, description = "Version of the list; for `If-Match` and `If-None-Match`."))),
         (status = 304, description = "They are as `If-None-Match` says.",
-            headers(("ETag" = String, description = "What the list looks like; for `If-Match` and `If-None-Match`."))),
+            headers(("ETag" = String, description = "Version of the list; for `If-Match` and `If-None-Match`."))),
         failures::SignedIn,
         failures::OwnerOnly,
     ),
@@ -98,14 +98,14 @@ pub(super) async fn show(
     put,
     path = "/workspaces/{name}/shares",
     operation_id = "replaceShares",
-    summary = "Replace all shares at once; what is no longer allowed is cut within 5 s",
-    description = "With `If-Match` only if they are still as its ETag says: else 412, and nothing is changed. \
-        Without it, whatever is there is replaced.",
+    summary = "Replace all shares at once; connections without permission end within 5 s",
+    description = "With `If-Match`, another version of the list is refused with 412 and not changed. Without it, the \
+        present list is replaced.",
     params(parameters::WorkspacePath, ("If-Match" = Option<String>, Header)),
     request_body = ShareList,
     responses(
         (status = 200, description = "The shares as they are now.", body = ShareList,
-            headers(("ETag" = String, description = "What the list looks like; for `If-Match` and `If-None-Match`."))),
+            headers(("ETag" = String, description = "Version of the list; for `If-Match` and `If-None-Match`."))),
         failures::SmallBody,
         failures::SignedIn,
         failures::OwnerOnly,

@@ -10,7 +10,7 @@ use gateway_store::{Managed, WorkspaceId};
 use gateway_types::blockers;
 use gateway_types::{ActualState, UnixSeconds};
 
-/// Of a workspace that is run for its owner, who alone is told.
+/// State of a managed workspace; for the owner only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = WorkspaceState)]
 pub(super) struct StateRow {
@@ -18,20 +18,20 @@ pub(super) struct StateRow {
     desired: &'static str,
     #[schema(schema_with = values::actual)]
     actual: &'static str,
-    /// Why it is as it is, for people.
+    /// Reason of the state, for people.
     #[schema(required)]
     reason: Option<String>,
     /// Counts the changes of intent.
     generation: u64,
     /// Counts everything that was written of it.
     revision: i64,
-    /// Since when it is what it is.
+    /// Time of the last change of the observed state.
     #[schema(format = DateTime)]
     since: String,
-    /// Since when it is to be what it is to be.
+    /// Time of the last change of the desired state.
     #[schema(format = DateTime)]
     desired_since: String,
-    /// What holds a termination up.
+    /// Objects that hold a termination up.
     blockers: Vec<BlockerRow>,
 }
 

@@ -121,7 +121,7 @@ pub(super) struct MadeForOld {
     made: CreatedToken,
     /// The old one.
     replaces: String,
-    /// Until when the old one is good.
+    /// Time until which the old one is valid.
     #[schema(format = DateTime)]
     old_expires_at: String,
 }
@@ -274,7 +274,7 @@ pub(super) async fn revoke(
     post,
     path = "/tokens/{id}/rotate",
     operation_id = "rotateToken",
-    summary = "Make a token in the place of one, which ends a little later",
+    summary = "Replace a token by a new one; the old one ends a little later",
     params(parameters::TokenPath),
     request_body = Option<bodies::Rotation>,
     responses(

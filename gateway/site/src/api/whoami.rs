@@ -45,7 +45,7 @@ struct OwnToken {
     get,
     path = "/whoami",
     operation_id = "whoAmI",
-    summary = "Whom this request proves, and by what",
+    summary = "The identity that this request proves, and its credential",
     responses(
         (status = 200, description = "Who it is.", body = WhoAmI),
         failures::SignedIn,

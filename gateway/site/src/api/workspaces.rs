@@ -46,16 +46,16 @@ struct WorkspaceRow {
     access: &'static str,
     #[schema(schema_with = values::executor)]
     executor: &'static str,
-    /// The cluster that runs it; only the owner is told.
+    /// The cluster that runs it; for the owner only.
     #[schema(required)]
     cluster: Option<String>,
-    /// The CI system that runs it; only the owner is told.
+    /// The CI system that runs it; for the owner only.
     #[schema(required)]
     provider: Option<String>,
     /// Where its job is seen in its CI system.
     #[schema(required)]
     run_url: Option<String>,
-    /// Only the owner is told; null for a workspace that nobody here runs.
+    /// For the owner only; null for an external workspace.
     #[schema(required)]
     state: Option<StateRow>,
     /// When it was made.
@@ -113,7 +113,7 @@ struct PortRow {
     get,
     path = "/workspaces",
     operation_id = "listWorkspaces",
-    summary = "Your workspaces, and those that somebody shares with you by name or group",
+    summary = "Your workspaces, and those that other users share with you by name or group",
     params(parameters::PageQuery),
     responses(
         (status = 200, description = "A page, by name.", body = WorkspacePageList),
@@ -146,12 +146,12 @@ pub(super) async fn list(State(api): State<Arc<ApiShared>>, caller: Caller, uri:
     get,
     path = "/workspaces/{name}",
     operation_id = "getWorkspace",
-    summary = "A workspace of yours, or one that somebody shares with you by name or group",
+    summary = "A workspace of yours, or one that another user shares with you by name or group",
     params(parameters::WorkspacePath),
     responses(
         (status = 200, description = "The workspace.", body = WorkspaceBody,
-            headers(("ETag" = String, description = "Names what the workspace is to be; for `If-Match`. What is only \
-                observed does not change it."))),
+            headers(("ETag" = String, description = "Version of the desired state; for `If-Match`. Observations do not \
+                change it."))),
         failures::SignedIn,
         failures::NotYours,
     ),

@@ -38,16 +38,16 @@ struct HookEvent {
     post,
     path = "/environments/hooks/gitlab",
     operation_id = "gitlabSystemHook",
-    summary = "Hears of deleted projects, as a system hook of GitLab",
-    description = "`X-Gitlab-Token` has to be what is in `environments.hook_token_file`. Of `project_destroy`, all \
-        environments of the project are stopped and what was made for them is deleted, but for templates that keep \
-        it. Other events are nothing to do.",
+    summary = "Receive deletions of projects, as a system hook of GitLab",
+    description = "`X-Gitlab-Token` has to be what is in `environments.hook_token_file`. `project_destroy` stops all \
+        environments of the project and deletes their objects, unless their templates keep them. Other events have no \
+        effect.",
     request_body = Object,
     security(("hook" = [])),
     responses(
         (status = 204, description = "Heard."),
-        (status = 400, description = "Not a request that is understood (`bad_request`)"),
-        (status = 401, description = "`hook_refused`: the secret is not the right one, or there is none"),
+        (status = 400, description = "Malformed request (`bad_request`)"),
+        (status = 401, description = "`hook_refused`: the secret is wrong or missing"),
         (status = 409, description = "`environments_off`"),
         (status = 415, description = "Not JSON (`bad_request`)"),
         (status = 422, description = "The event has no `project_id` (`invalid`)"),
@@ -75,7 +75,7 @@ pub(super) async fn gitlab(
     let project = heard.project_id.filter(|id| *id <= ID_MAX).ok_or_else(|| missing("/project_id"))?;
     let by = OnRecord::new(By::Hook, api.audit.slot().await?);
     let count = api.environments.service.sweep(project, by).await?;
-    tracing::info!(project, count, "a project is gone, and its environments with it");
+    tracing::info!(project, count, "a project was deleted: stopping its environments");
     Ok(answer::done())
 }
 
@@ -84,13 +84,12 @@ pub(super) async fn gitlab(
     delete,
     path = "/projects/{id}/environments",
     operation_id = "sweepProject",
-    summary = "Stops all environments of a project that is no more; for operators",
-    description = "And deletes what was made for them, but for templates that keep it. From here on its jobs are \
-        refused (`project_deleted`), until an operator has something made for it with `/environments/ensure`.",
+    summary = "Stop all environments of a deleted project; for operators",
+    description = "And delete their objects, unless their templates keep them. From here on its jobs are refused (`project_deleted`), until an operator has something made for it with `/environments/ensure`.",
     params(parameters::ProjectPath),
     responses(
         (status = 200, description = "How many.", body = Swept),
-        (status = 401, description = "Nobody is signed in (`sign_in_required`)"),
+        (status = 401, description = "No user is signed in (`sign_in_required`)"),
         (status = 403, description = "`forbidden`: you are not one of `environments.operators`"),
         (status = 409, description = "`environments_off`"),
         (status = 422, description = "Not a number (`invalid`)"),

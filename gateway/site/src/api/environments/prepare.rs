@@ -34,8 +34,8 @@ pub(in crate::api) struct UnmetRow {
     post,
     path = "/environments/unmet",
     operation_id = "unmetPrerequisites",
-    summary = "Whether anything is to be done before a job may run",
-    description = "Answered of what is in memory: nothing is asked and nothing changes.",
+    summary = "Whether a job needs preparation before it may run",
+    description = "Answered from memory: it sends no request and changes nothing.",
     request_body = bodies::EnvironmentRequest,
     security(("bearer" = []), ("gatewayAuthorization" = []), ("session" = []), ("job" = [])),
     responses(
@@ -65,9 +65,9 @@ pub(super) async fn unmet(
     post,
     path = "/environments/complete",
     operation_id = "completePrerequisites",
-    summary = "Does what is to be done before a job may run",
-    description = "Once for each job, however often it is asked for, and also over a restart of the gateway. It is \
-        answered when it is done. With `Accept: text/event-stream` what happens is told as it happens: `waiting` \
+    summary = "Prepare the environment of a job",
+    description = "Happens once for each job, also with repeated requests and over a restart of the gateway. The \
+        answer comes at the end. With `Accept: text/event-stream`, progress is streamed: `waiting` \
         (`why`), `object` (an object, `step` and `message`), `retrying` (`code`, `message`, `at`) and last `done` \
         (an `EnvironmentOutcome`). A comment comes every 15 s; a stream without `done` broke off: ask again.",
     request_body = bodies::EnvironmentRequest,
@@ -81,7 +81,7 @@ pub(super) async fn unmet(
         failures::Unknown,
         (status = 403, description = "`forbidden`: you are not one of `environments.operators`; or \
             `project_not_allowed`, `environment_not_allowed` or `ref_not_protected`, by the agent's `ci_access`; \
-            jobs hear `project_not_allowed` too where there is no agent of that name"),
+            jobs get `project_not_allowed` also where there is no agent of that name"),
     ),
 )]
 pub(super) async fn complete(
@@ -103,7 +103,7 @@ pub(super) async fn complete(
     post,
     path = "/environments/ensure",
     operation_id = "ensureEnvironment",
-    summary = "Has the objects of a rendered template be there; for operators",
+    summary = "Create the objects of a rendered template; for operators",
     description = "And no others that this environment had before. It is answered when it is done. With `Accept: \
         text/event-stream` what happens is told as it happens: `waiting` (`why`), `object` (an object, `step` and \
         `message`), `retrying` (`code`, `message`, `at`) and last `done` (an `EnvironmentOutcome`). A comment comes \
@@ -115,7 +115,7 @@ pub(super) async fn complete(
         failures::Ending,
         failures::EnvironmentBody,
         failures::Unknown,
-        (status = 401, description = "Nobody is signed in (`sign_in_required`)"),
+        (status = 401, description = "No user is signed in (`sign_in_required`)"),
         (status = 403, description = "`forbidden`: you are not one of `environments.operators`"),
         (status = 503, description = "`overloaded` with the limit, `store_unavailable`, or of the agent: \
             `agent_absent`, `agent_too_old`, `agent_displaced`"),

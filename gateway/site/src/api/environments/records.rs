@@ -46,7 +46,7 @@ struct Narrowed {
     get,
     path = "/environments",
     operation_id = "listEnvironments",
-    summary = "The environments that the gateway looks after; a job sees its own",
+    summary = "The environments that the gateway manages; for jobs their own",
     params(parameters::EnvironmentFilters, parameters::PageQuery),
     security(("bearer" = []), ("gatewayAuthorization" = []), ("session" = []), ("job" = [])),
     responses(
@@ -122,7 +122,7 @@ fn numbered(id: Result<Path<String>, PathRejection>) -> Result<u64, ProblemRow> 
     get,
     path = "/environments/{id}",
     operation_id = "getEnvironment",
-    summary = "What is known of an environment; a job sees its own",
+    summary = "An environment; for jobs their own",
     params(parameters::EnvironmentPath),
     security(("bearer" = []), ("gatewayAuthorization" = []), ("session" = []), ("job" = [])),
     responses(
@@ -147,9 +147,9 @@ pub(super) async fn show(
     patch,
     path = "/environments/{id}",
     operation_id = "changeEnvironment",
-    summary = "Says what an environment has come to be; a job of its own",
+    summary = "Set the state of an environment; for jobs their own",
     description = "Once it is `stopped`, what was recorded of it is deleted, unless its template says `never`; \
-        `stopping` deletes nothing. What comes of it is told by `/environments/{id}/events`.",
+        `stopping` deletes nothing. `/environments/{id}/events` reports the progress.",
     params(parameters::EnvironmentPath),
     request_body = bodies::EnvironmentChange,
     security(("bearer" = []), ("gatewayAuthorization" = []), ("session" = []), ("job" = [])),
@@ -220,14 +220,14 @@ fn is_of_removal(uri: &Uri) -> Result<bool, ProblemRow> {
     delete,
     path = "/environments/{id}",
     operation_id = "deleteEnvironment",
-    summary = "Deletes what was recorded of an environment, whatever its template says; for operators",
+    summary = "Delete an environment's recorded objects, whatever its template says; for operators",
     description = "It is answered when that is stored; `/environments/{id}/events` tells how far it is. With \
         `Accept: text/event-stream` what happens is told as it happens: `waiting` (`why`), `object` (an object, \
         `step` and `message`), `retrying` (`code`, `message`, `at`) and last `done` (an `EnvironmentOutcome`). A \
         comment comes every 15 s; a stream without `done` broke off: ask again.",
     params(parameters::EnvironmentPath, parameters::ForgetQuery),
     responses(
-        (status = 200, description = "The stream; or what was forgotten.",
+        (status = 200, description = "The stream; or the forgotten environment.",
             content((String = "text/event-stream"), (EnvironmentRow = "application/json"))),
         (status = 202, description = "It is due.", body = EnvironmentRow),
         failures::OperatorOnly,
@@ -263,7 +263,7 @@ pub(super) async fn remove(
     get,
     path = "/environments/{id}/events",
     operation_id = "followEnvironment",
-    summary = "What happens to an environment, as it happens; a job hears of its own",
+    summary = "Live events of an environment; for jobs their own",
     description = "Server-sent events. `waiting` (`why`), `object` (an object, `step` and `message`), `retrying` \
         (`code`, `message`, `at`) and last `done` (an `EnvironmentOutcome`), at once where nothing is under way, or \
         with `of=removal` where nothing has to go. A comment comes every 15 s.",

@@ -82,7 +82,7 @@ fn told(problems: &[FaultLocation]) -> Vec<Value> {
     post,
     path = "/environments/render",
     operation_id = "renderEnvironmentTemplate",
-    summary = "Puts values into a template; for operators",
+    summary = "Render a template with values; for operators",
     description = "Asks no agent and changes nothing.",
     request_body = bodies::EnvironmentWanted,
     responses(
@@ -139,7 +139,7 @@ pub(super) async fn list(
     summary = "A template of an agent; for operators",
     params(parameters::TemplatePath),
     responses(
-        (status = 200, description = "The newest that is good.", body = TemplateRow),
+        (status = 200, description = "The newest valid one.", body = TemplateRow),
         failures::OperatorOnly,
         failures::Unknown,
         (status = 422, description = "The file is wrong and there never was a good one (`template_invalid`), with \
@@ -167,10 +167,10 @@ pub(super) async fn show(
     get,
     path = "/environment-templates/default",
     operation_id = "getDefaultEnvironmentTemplate",
-    summary = "The built-in template, which counts for an agent that has none of the name `default`",
+    summary = "The built-in template, for agents without a template `default`",
     responses(
         (status = 200, description = "The template.", body = TemplateRow),
-        (status = 401, description = "Nobody is signed in (`sign_in_required`)"),
+        (status = 401, description = "No user is signed in (`sign_in_required`)"),
         (status = 409, description = "`environments_off`"),
         (status = 503, description = "`overloaded` with the limit, `store_unavailable`, or of the agent: \
             `agent_absent`, `agent_too_old`, `agent_displaced`"),

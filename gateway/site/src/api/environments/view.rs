@@ -76,26 +76,26 @@ pub(in crate::api) struct EnvironmentRow {
     pub(in crate::api) state: &'static str,
     #[schema(format = DateTime)]
     pub(in crate::api) since: String,
-    /// Why, where it was nobody's wish: `project_deleted`.
+    /// Reason of a state that no user or job requested: `project_deleted`.
     #[schema(required)]
     pub(in crate::api) reason: Option<String>,
     #[schema(required)]
     pub(in crate::api) template: Option<String>,
-    /// What becomes of its objects when it is stopped: `on_stop` or `never`.
+    /// Fate of its objects when it is stopped: `on_stop` or `never`.
     #[schema(required)]
     pub(in crate::api) deletion: Option<String>,
-    /// What is recorded: what is there, and what may be.
+    /// Recorded objects: those that are there, and those that may be.
     pub(in crate::api) objects: Vec<ObjectRow>,
-    /// What is recorded is to be deleted, and is not all gone.
+    /// Recorded objects are to be deleted, and not all of them are gone.
     pub(in crate::api) removal_due: bool,
-    /// Why the last try failed.
+    /// Reason of the last failure.
     #[schema(required, inline)]
     pub(in crate::api) failure: Option<FailureRow>,
-    /// When the next one is.
+    /// Time of the next attempt.
     #[schema(required, format = DateTime)]
     pub(in crate::api) retry_at: Option<String>,
-    /// What has not gone yet; once no removal is due, what the last one left in the cluster, because it is not, or no
-    /// longer, the environment's own.
+    /// Objects that are not gone yet; once no removal is due, those that the last one left in the cluster because they
+    /// are not, or no longer, the environment's own.
     pub(in crate::api) left: Vec<BlockerRow>,
 }
 
@@ -133,15 +133,15 @@ impl From<Environment> for EnvironmentRow {
 pub(in crate::api) struct OutcomeRow {
     #[schema(schema_with = values::outcome)]
     pub(in crate::api) outcome: &'static str,
-    /// Why there was nothing to do, as in `Unmet`.
+    /// Reason why there was nothing to do, as in `Unmet`.
     #[schema(required)]
     pub(in crate::api) met: Option<&'static str>,
-    /// Why it failed.
+    /// Reason of its failure.
     #[schema(required)]
     pub(in crate::api) code: Option<String>,
     #[schema(required)]
     pub(in crate::api) message: Option<String>,
-    /// What is there now.
+    /// Present state.
     pub(in crate::api) objects: Vec<ObjectRow>,
     pub(in crate::api) errors: Vec<ObjectErrorRow>,
     pub(in crate::api) left: Vec<BlockerRow>,

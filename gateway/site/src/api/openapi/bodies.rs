@@ -45,7 +45,7 @@ pub(in crate::api) struct ProblemDocument {
     left: Vec<BlockerRow>,
     #[schema(required = false, inline)]
     errors: Vec<Mistake>,
-    /// What is wrong with a devfile, a template or its objects; it names what is there.
+    /// A problem of a devfile, a template or its objects, with its place.
     #[schema(required = false)]
     problems: Vec<FaultLocation>,
 }
@@ -65,10 +65,10 @@ pub(in crate::api) struct NewToken {
 
 #[derive(ToSchema)]
 pub(in crate::api) struct Rotation {
-    /// Seconds for which the old one stays good; 600 if nothing is said.
+    /// Seconds for which the old one stays valid; by default 600.
     #[schema(minimum = 0, maximum = 604800)]
     overlap: Option<u64>,
-    /// Seconds; without it, as long as the old one was to be good.
+    /// Seconds; by default the lifetime of the old one.
     #[schema(minimum = 60, maximum = 31536000)]
     expires_in: Option<u64>,
 }
@@ -101,7 +101,7 @@ pub(in crate::api) struct NewWorkspace {
     tags: Option<Vec<String>>,
     /// A devfile 2.2.0 as YAML; null for a built-in one.
     devfile: Option<String>,
-    /// At most 256, and 512 KiB together. They are never told again.
+    /// At most 256, and 512 KiB together. No answer contains them.
     variables: Option<Vec<Variable>>,
     /// Empty: for this executor the endpoints of the devfile say them.
     #[schema(value_type = Option<Vec<Object>>)]
@@ -158,7 +158,7 @@ pub(in crate::api) struct EnvironmentRequest {
     agent: String,
     /// The agent's template; by default its `default`, or the built-in one.
     template: Option<String>,
-    /// The job does not want anything to be made.
+    /// The job opts out of the preparation.
     #[schema(required = false)]
     disabled: bool,
     /// Where the environment can be visited.

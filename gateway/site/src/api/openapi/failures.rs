@@ -21,7 +21,7 @@ macro_rules! failures {
     )+};
 }
 
-const SIGN_IN_REQUIRED: &str = "Nobody is signed in (`sign_in_required`)";
+const SIGN_IN_REQUIRED: &str = "No user is signed in (`sign_in_required`)";
 const NOT_AN_OPERATOR: &str = "`forbidden`: you are not one of `environments.operators`";
 const NOT_NOW: &str = "`environments_off`, `not_enabled`, `no_environment` or `environment_busy`";
 const AGENT_OR_STORE: &str = "`overloaded` with the limit, `store_unavailable`, or of the agent: `agent_absent`, \
@@ -29,12 +29,12 @@ const AGENT_OR_STORE: &str = "`overloaded` with the limit, `store_unavailable`, 
 const JOB_REFUSED: &str = "`sign_in_required`, or `job_refused`: `reason` says what is wrong with the job's token, \
     such as `credential_expired`, `credential_audience`, `credential_issuer`, `claim_missing`, \
     `another_environment` or `facts_in_token`";
-const ENDED: &str = "It came to its end and did not go well: `objects_failed` with `object_errors`, \
+const ENDED: &str = "It failed: `objects_failed` with `object_errors`, \
     `too_many_objects`, `environment_stopped`, `config_changed` or `environment_busy`; or `environments_off`, \
     `not_enabled`, `no_environment` or `project_deleted`";
 const FOLLOWS_TOO_MUCH: &str = "You wait for or follow too much already (`too_many_requests`)";
 const CALL_TIMEOUT: &str = "`call_timeout`";
-const NOT_UNDERSTOOD: &str = "Not a request that is understood (`bad_request`)";
+const NOT_UNDERSTOOD: &str = "Malformed request (`bad_request`)";
 const OVER_64_KIB: &str = "The body is larger than 64 KiB (`too_large`)";
 const BODY_NOT_JSON: &str = "The body is not JSON (`bad_request`)";
 const MISTAKES: &str = "Mistakes, each with its place (`invalid`)";
@@ -45,7 +45,7 @@ const ENVIRONMENT_MISTAKES: &str = "`invalid` with the mistakes of the body, `fa
 const BODY_TOO_LARGE: &str = "The body is too large (`too_large`)";
 const OVERLOADED: &str = "`overloaded`; `limit` names what does not answer";
 const NOT_THE_OWNER: &str = "Only the owner may do that (`forbidden`)";
-const NOT_FOUND: &str = "There is none, or it is not yours: the same answer (`not_found`)";
+const NOT_FOUND: &str = "It does not exist or is not yours: the answer is the same (`not_found`)";
 const UNKNOWN: &str = "`not_found`, also for an environment that is not the job's own; `no_such_agent`, \
     `no_such_environment` or `no_such_template`";
 const CONFLICT: &str = "`conflict`; `reason` names the rule";

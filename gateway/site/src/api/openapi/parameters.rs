@@ -67,7 +67,7 @@ pub(in crate::api) struct PageQuery {
     /// Items of a page.
     #[param(required = false, minimum = 1, maximum = 200, default = 50)]
     limit: u32,
-    /// What `next_cursor` of the page before said.
+    /// `next_cursor` of the previous page.
     #[param(required = false)]
     cursor: String,
 }
@@ -92,8 +92,8 @@ pub(in crate::api) struct EnvironmentFilters {
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(in crate::api) struct ForgetQuery {
-    /// Only forget the environment, without asking its cluster: for one whose agent never comes back. The answer and the
-    /// audit log say what may be left.
+    /// Only forget the environment, without a request to its cluster: for one whose agent never comes back. The answer
+    /// and the audit log list objects that may be left.
     #[param(required = false, default = false)]
     forget: bool,
 }
@@ -101,8 +101,7 @@ pub(in crate::api) struct ForgetQuery {
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(in crate::api) struct OfQuery {
-    /// `removal` ends with the removal that is due, whatever else is under way; `everything`, which counts where nothing
-    /// is said, once nothing is.
+    /// `removal` ends with the removal that is due; `everything`, the default, once no work is in progress.
     #[param(required = false, inline)]
     of: Extent,
 }

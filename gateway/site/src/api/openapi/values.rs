@@ -31,8 +31,8 @@ pub(in crate::api) fn executor() -> Object {
 }
 
 pub(super) fn new_executor() -> Object {
-    let description = "`external` is a name for what runs elsewhere, of which a user may have \
-                       `limits.external_workspaces_per_user`; it takes nothing but a name.";
+    let description = "`external` runs outside of the gateway's control: a user may have \
+                       `limits.external_workspaces_per_user` of them, and they have a name and no other settings.";
     one_of(["ci", "external", "kubernetes"]).description(Some(description)).build()
 }
 
@@ -40,7 +40,7 @@ pub(super) fn new_executor() -> Object {
 pub(in crate::api) fn label() -> Object {
     one_of_or_null(["editor", "terminal"])
         .schema_type(SchemaType::from_iter([Type::String, Type::Null]))
-        .description(Some("What is there, where it is the product's own."))
+        .description(Some("Contents, where the product made it."))
         .build()
 }
 
@@ -65,7 +65,7 @@ pub(super) fn new_desired() -> Object {
 }
 
 pub(in crate::api) fn desired() -> Object {
-    one_of(DESIRED).description(Some("What it is to be. A restart becomes `Running` once it has stopped.")).build()
+    one_of(DESIRED).description(Some("Desired state. A restart becomes `Running` once it has stopped.")).build()
 }
 
 pub(in crate::api) fn actual() -> Object {
@@ -106,7 +106,7 @@ pub(in crate::api) fn agent_kind() -> Object {
 }
 
 pub(in crate::api) fn configuration_refusal() -> Object {
-    let description = "Which kind of reason there is to refuse it: the file has mistakes, or it sets, unsets or \
+    let description = "Kind of the refusal: the file has mistakes, or it sets, unsets or \
                        changes `shared_namespace` while the cluster has workspaces. The latter is in force once they \
                        are over.";
     one_of_or_null(["bad_file", "namespace_mode_in_use"]).description(Some(description)).build()

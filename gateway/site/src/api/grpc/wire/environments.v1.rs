@@ -372,22 +372,22 @@ pub struct Shown {
     pub since: ::prost::alloc::string::String,
     #[prost(string, tag = "12")]
     pub template: ::prost::alloc::string::String,
-    /// What becomes of its objects when it is stopped: `on_stop` or `never`.
+    /// Fate of its objects when it is stopped: `on_stop` or `never`.
     #[prost(string, tag = "13")]
     pub deletion: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "14")]
     pub objects: ::prost::alloc::vec::Vec<Object>,
-    /// What is recorded is to be deleted, and is not all gone.
+    /// Recorded objects are to be deleted, and not all of them are gone.
     #[prost(bool, tag = "15")]
     pub is_removal_due: bool,
-    /// Why the last attempt did not go well; empty if it did.
+    /// Reason of the last attempt's failure; empty if it succeeded.
     #[prost(string, tag = "16")]
     pub failure: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "17")]
     pub left: ::prost::alloc::vec::Vec<Blocker>,
     #[prost(string, tag = "18")]
     pub page_url: ::prost::alloc::string::String,
-    /// Why it is in that state, where it was nobody's wish: `project_deleted`.
+    /// Reason of a state that no user or job requested: `project_deleted`.
     #[prost(string, tag = "19")]
     pub reason: ::prost::alloc::string::String,
 }
@@ -412,7 +412,7 @@ pub mod provisioner_server {
             tonic::Response<super::GetEnvironmentTemplateResponse>,
             tonic::Status,
         >;
-        /// The built-in template, which counts for an agent that has none of the name `default`.
+        /// The built-in template, for agents without a template `default`.
         async fn get_default_environment_template(
             &self,
             request: tonic::Request<super::GetDefaultEnvironmentTemplateRequest>,
@@ -448,7 +448,7 @@ pub mod provisioner_server {
             >
             + std::marker::Send
             + 'static;
-        /// Deletes what was recorded of an environment, whatever its template says of the end.
+        /// Deletes an environment's recorded objects, whatever its template says.
         async fn delete_environment(
             &self,
             request: tonic::Request<super::DeleteEnvironmentRequest>,
@@ -457,7 +457,7 @@ pub mod provisioner_server {
             tonic::Status,
         >;
     }
-    /// Templates, and environments made of them. For operators; the built-in template is for everybody who is signed in.
+    /// Templates, and environments made of them. For operators; the built-in template is for every signed-in user.
     #[derive(Debug)]
     pub struct ProvisionerServer<T> {
         inner: Arc<T>,
