@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::{ArrivalRate, seconds, seconds_option};
 
-/// How arrivals are spread over time.
+/// Distribution of arrivals over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Arrivals {

@@ -31,7 +31,7 @@ use book::{Conditions, ResultsBook, Section};
 use network::LabNetwork;
 use sections::{Effort, SectionName};
 
-/// What `loadlab results` is told.
+/// Flags of `loadlab results`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "Examples:
   loadlab results                                    everything; two to three hours on two processors
@@ -45,10 +45,10 @@ pub struct ResultsArgs {
     /// Measure only these sections
     #[arg(long, value_name = "SECTION")]
     pub only: Vec<SectionName>,
-    /// How often each subject is measured
+    /// Measurements of each subject
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
-    /// How long each load lasts
+    /// Duration of each load
     #[arg(long, default_value = "4s", value_parser = units::duration, value_name = "DURATION")]
     pub seconds: Duration,
     /// One short round: shows that everything works, not how fast it is
@@ -57,13 +57,13 @@ pub struct ResultsArgs {
     /// Peers to measure as well; `all` for every one that is here
     #[arg(long, value_name = "NAME")]
     pub peer: Vec<String>,
-    /// What makes requests in a closed loop
+    /// Generator of requests in a closed loop
     #[arg(long, value_enum, default_value_t = Generator::Lab)]
     pub generator: Generator,
-    /// Where to measure: a network namespace of its own (needs root), or the machine's loopback
+    /// Network to measure in: a network namespace of its own (needs root), or the machine's loopback
     #[arg(long, value_enum, default_value_t = LabNetwork::Auto)]
     pub network: LabNetwork,
-    /// How long to wait for an idle machine before each subject
+    /// Longest wait for an idle machine before each subject
     #[arg(long, default_value = "60s", value_parser = units::duration, value_name = "DURATION")]
     pub patience: Duration,
     /// Measure nothing; write the page from the figures that are there

@@ -138,7 +138,7 @@ impl EndedJob {
         };
         self.job.hold(ran.end, wall_clock().saturating_add(hold.0.as_secs()));
         say(&format!(
-            "the command ended with status {}; the job waits {hold} at most{cut} for somebody to look at it, and to press \
+            "the command ended with status {}; the job waits {hold} at most{cut} for a person to look at it, and to press \
              Continue or Fail now:",
             ran.end.in_shell()
         ));

@@ -25,7 +25,7 @@ use crate::{MEMORY_BUDGET_BYTES, Options, TerminalOptions, Terminals, TokenSourc
 #[derive(Debug, Parser)]
 #[command(name = "workspace-agent", version = env!("BUILT_VERSION"), propagate_version = true)]
 pub struct AgentCli<C: Subcommand> {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: C,
 }
@@ -33,7 +33,7 @@ pub struct AgentCli<C: Subcommand> {
 /// Range of the memory budget. The least is 64 channels with the smallest window.
 const MEMORY_BUDGET: RangeInclusive<Size> = Size(1 << 20)..=Size(1 << 40);
 
-/// What an agent does in a workspace: all that `workspace-agent-slim` can.
+/// Commands of an agent in a workspace: all of `workspace-agent-slim`.
 #[derive(Debug, Subcommand)]
 pub enum WorkspaceCommand {
     /// Keeps a session open to a gateway and serves this machine's loopback ports through it.
@@ -45,7 +45,7 @@ pub enum WorkspaceCommand {
     CiWitness,
 }
 
-/// What `workspace-agent` can.
+/// Commands of `workspace-agent`.
 #[cfg(feature = "cluster")]
 #[derive(Debug, Subcommand)]
 pub enum AgentCommand {
@@ -72,14 +72,14 @@ Examples:
       --port 5173:host=localhost --port 50051:protocol=h2
 
   In a Kubernetes pod, with a token that the kubelet renews (serviceAccountToken in a projected volume), and with a
-  certificate that something else renews:
+  certificate that another program renews:
     workspace-agent run --gateway https://gateway.example.com --token-file /var/run/secrets/gateway/token
     workspace-agent run --gateway https://gateway.example.com --client-cert tls.crt --client-key tls.key
 
   Expose nothing but one port, and a terminal in the browser (port 60002, for the workspace's owner):
     workspace-agent run --gateway https://gateway.example.com --token-file token --port 3000 --terminal
 
-  Get out through a proxy (CONNECT; socks5h:// works too) that wants to know who asks:
+  Get out through a proxy (CONNECT; socks5h:// works too) that requires authentication:
     HTTPS_PROXY=http://user:password@proxy.example.com:3128 \\
       workspace-agent run --gateway https://gateway.example.com --token-file token
 
@@ -111,7 +111,7 @@ pub struct RunArguments {
     #[arg(long, value_name = "FILE", env = "WORKSPACE_AGENT_CA_FILE")]
     pub ca_file: Option<PathBuf>,
 
-    /// How to reach the gateway: auto takes HTTP/2, and a WebSocket where HTTP/2 cannot pass.
+    /// Transport to the gateway: auto takes HTTP/2, and a WebSocket where HTTP/2 cannot pass.
     #[arg(long, value_name = "HOW", value_enum, default_value_t, env = "WORKSPACE_AGENT_TRANSPORT")]
     pub transport: Transport,
 
@@ -120,7 +120,7 @@ pub struct RunArguments {
     #[arg(long = "port", value_name = "PORT")]
     pub ports: Vec<PortArgument>,
 
-    /// How to speak to a port, without exposing or closing any: PORT[:host=localhost|original][:protocol=h2]. Repeatable.
+    /// Options of a port, without exposing or closing any: PORT[:host=localhost|original][:protocol=h2]. Repeatable.
     #[arg(long = "app", value_name = "PORT")]
     pub apps: Vec<PortArgument>,
 

@@ -10,13 +10,13 @@ use tokio_util::sync::CancellationToken;
 use super::Exit;
 use crate::app::serve;
 
-/// What `loadlab app` is told.
+/// Flags of `loadlab app`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   loadlab app --listen 127.0.0.1:3000      in the workspace; then run profiles against its URL for port 3000
   loadlab app                              on a free port, which is printed")]
 pub(super) struct AppArgs {
-    /// Where to listen; port 0 picks a free one
+    /// Address to listen on; port 0 picks a free one
     #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
     listen: SocketAddr,
     /// Threads that serve

@@ -8,11 +8,11 @@ use super::Exit;
 use super::run::RunOutput;
 use crate::profile::ProfileName;
 
-/// What `loadlab list` is told.
+/// Flags of `loadlab list`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  loadlab list\n  loadlab list --output json")]
 pub(super) struct ListArgs {
-    /// How to print
+    /// Format of the output
     #[arg(long, value_enum, default_value_t = RunOutput::Text)]
     output: RunOutput,
 }

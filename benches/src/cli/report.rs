@@ -9,7 +9,7 @@ use super::Exit;
 use crate::outcome::RunOutcome;
 use crate::report;
 
-/// What `loadlab report` is told.
+/// Flags of `loadlab report`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   loadlab run http --self --jsonl runs.jsonl

@@ -35,7 +35,7 @@ const STORM_AGENTS: usize = 1000;
 /// Longest wait of a comparison for an idle machine before each subject.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How to print.
+/// Format of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum RunOutput {
     /// For people.
@@ -44,7 +44,7 @@ pub(super) enum RunOutput {
     Json,
 }
 
-/// Where the lab's own gateway speaks TLS.
+/// Sides of the lab's own gateway that speak TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Encrypted {
     /// Towards users and towards agents.
@@ -55,7 +55,7 @@ enum Encrypted {
     Users,
 }
 
-/// What `loadlab run` is told.
+/// Flags of `loadlab run`.
 #[derive(Debug, Args)]
 #[command(
     group = clap::ArgGroup::new("where").required(true).multiple(true).args(["gateway", "workspace_url", "own"]),
@@ -73,11 +73,11 @@ answer before the next exchange, as wrk does, and says nothing about latency und
 Exit status: 0 passed, 1 failed or a bound was missed, 2 wrong usage, 64 a named file or variable is no good."
 )]
 pub struct RunArgs {
-    /// What kind of load; `loadlab list` describes them
+    /// Kind of load; `loadlab list` describes them
     #[arg(value_enum)]
     profile: ProfileName,
 
-    /// Where to connect to; without --host or --workspace-url whatever answers there is the app
+    /// Address to connect to; without --host or --workspace-url, the app itself
     #[arg(long, value_name = "URL", help_heading = "Where")]
     gateway: Option<Address>,
     /// The app's URL as a browser has it: its host names workspace and port
@@ -102,7 +102,7 @@ pub struct RunArgs {
     /// Parallel links of the agent's session
     #[arg(long, requires = "own", conflicts_with_all = ["gateway", "workspace_url"], default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16), help_heading = "Own gateway")]
     lanes: u16,
-    /// What is between agent and gateway: rate=20mbit,delay=20ms,jitter=2ms,loss=1%
+    /// Link between agent and gateway: rate=20mbit,delay=20ms,jitter=2ms,loss=1%
     #[arg(long, requires = "own", conflicts_with_all = ["gateway", "workspace_url"], value_name = "LINK", help_heading = "Own gateway")]
     link: Option<LinkSpec>,
     /// A variable of the gateway: GATEWAY_LOG__LEVEL=debug. Repeatable
@@ -111,14 +111,14 @@ pub struct RunArgs {
     /// Run the same against a peer, in turn; `all` for every one that is here. Repeatable
     #[arg(long, requires = "own", conflicts_with_all = ["gateway", "workspace_url"], value_name = "NAME", help_heading = "Own gateway")]
     peer: Vec<String>,
-    /// How often each subject is measured in a comparison
+    /// Measurements of each subject in a comparison
     #[arg(long, requires = "peer", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100), help_heading = "Own gateway")]
     rounds: u32,
 
     /// Exchanges per second, or `max`: each connection as fast as it goes
     #[arg(long, value_name = "RATE", help_heading = "Load")]
     rate: Option<ArrivalRate>,
-    /// How arrivals are spread
+    /// Distribution of arrivals
     #[arg(long, value_enum, default_value_t = Arrivals::Poisson, help_heading = "Load")]
     arrivals: Arrivals,
     /// Connections
@@ -156,7 +156,7 @@ pub struct RunArgs {
     #[arg(long, value_parser = units::duration, value_name = "DURATION", help_heading = "Objective")]
     slo_p99: Option<Duration>,
 
-    /// How to print the result
+    /// Format of the result
     #[arg(long, value_enum, default_value_t = RunOutput::Text, help_heading = "Result")]
     output: RunOutput,
     /// Append the result as JSON, one line a run

@@ -22,7 +22,7 @@ use crate::results::book::Section;
 use crate::results::spread::{Spread, figure};
 use crate::verdict::Judgement;
 
-/// What makes the load.
+/// Generator of the load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Generator {
     /// The lab itself.

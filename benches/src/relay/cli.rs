@@ -35,11 +35,11 @@ congestion control, lose real packets.
 
 Exit status: 0 stopped by a signal, 1 failed, 2 wrong usage.")]
 pub struct RelayArgs {
-    /// Where to listen; port 0 picks a free one, which is printed.
+    /// Address to listen on; port 0 picks a free one, which is printed.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     pub listen: SocketAddr,
 
-    /// Where to connect to: HOST:PORT.
+    /// Address to connect to: HOST:PORT.
     #[arg(long, value_name = "HOST:PORT", required_unless_present = "check")]
     pub to: Option<String>,
 
@@ -59,7 +59,7 @@ pub struct RelayArgs {
     #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parse_loss)]
     pub loss: f64,
 
-    /// What may wait before the link, as a time at its rate.
+    /// Bound on the queue before the link, as a time at its rate.
     #[arg(long, value_name = "DURATION", default_value = "10ms", value_parser = parse_duration)]
     pub queue: Duration,
 

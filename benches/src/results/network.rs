@@ -24,7 +24,7 @@ const SCRIPT: &str = "ip link set lo mtu 1500 up && \
      ip route replace table local local 127.0.0.1 dev lo proto kernel scope host src 127.0.0.1 congctl cubic && \
      exec \"$@\"";
 
-/// Where to measure.
+/// Network to measure in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum LabNetwork {
     /// In a namespace if this is root and the programs `unshare` and `ip` are here, else on the machine's loopback.

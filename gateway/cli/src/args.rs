@@ -22,7 +22,7 @@ macro_rules! which {
             $more,
             "\n\nWorks on a gateway over its API, as the user who is signed in there: with --gateway, --token-file or \
              GATEWAY_URL, or once gateway login was run. With --config or GATEWAY_CONFIG, \
-             and where nobody signed in and gateway.toml or gateway.db is in the folder, it works straight on that gateway's \
+             or without a sign-in in a folder that has gateway.toml or gateway.db, it works straight on that gateway's \
              database, as its operator; a running gateway sees the change within seconds. gateway whoami tells which."
         )
     };
@@ -112,19 +112,19 @@ Examples:
   gateway workspace share my-app 8080 --with public           prints the link
   gateway workspace share my-app 8080 --with public --revoke  ends what is open within 5 s
 
-The owner reaches every port. An audience is user:NAME, group:NAME, signed-in (everybody who is) or public (no sign-in)."
+The owner reaches every port. An audience is user:NAME, group:NAME, signed-in (every signed-in user) or public (no sign-in)."
 );
 
 /// Flags of `gateway token`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = TOKEN_EXAMPLES)]
 pub struct TokenArgs {
-    /// What to do with tokens.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: TokenCommand,
 }
 
-/// What to do with tokens.
+/// Subcommands of `gateway token`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum TokenCommand {
     /// Make a token and print it, alone, this once.
@@ -154,19 +154,19 @@ pub struct CreateTokenArgs {
     /// For programs of this user; over the API, oneself.
     #[arg(long, value_name = "USER")]
     pub user: Option<UserName>,
-    /// How long it is good, such as `30d` [default: until it is revoked].
+    /// Time until it expires, such as `30d` [default: until it is revoked].
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub expires: Option<Duration>,
-    /// What it is for; shown in lists.
+    /// Note on its purpose; shown in lists.
     #[arg(long, value_name = "TEXT")]
     pub note: Option<Note>,
-    /// Where it goes.
+    /// Destination of its text.
     #[command(flatten)]
     pub out: OutArgs,
     /// Shape of what is printed.
     #[arg(long, short, value_enum, default_value_t = Output::Text)]
     pub output: Output,
-    /// Which gateway.
+    /// The gateway.
     #[command(flatten)]
     pub remote: Remote,
 }
@@ -178,19 +178,19 @@ pub struct RotateTokenArgs {
     /// The id from the list, such as `t-12`.
     #[arg(value_name = "ID")]
     pub id: TokenId,
-    /// How long the old one stays good, such as `10m`.
+    /// Time for which the old one stays valid, such as `10m`.
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10m")]
     pub overlap: Duration,
-    /// How long the new one is good [default: as long as the old one was to be].
+    /// Time until the new one expires [default: the lifetime of the old one].
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub expires: Option<Duration>,
-    /// Where it goes.
+    /// Destination of its text.
     #[command(flatten)]
     pub out: OutArgs,
     /// Shape of what is printed.
     #[arg(long, short, value_enum, default_value_t = Output::Text)]
     pub output: Output,
-    /// Which gateway.
+    /// The gateway.
     #[command(flatten)]
     pub remote: Remote,
 }
@@ -202,7 +202,7 @@ pub struct RevokeTokenArgs {
     /// The id from the list, such as `t-12`.
     #[arg(value_name = "ID")]
     pub id: TokenId,
-    /// Which gateway.
+    /// The gateway.
     #[command(flatten)]
     pub remote: Remote,
 }
@@ -213,7 +213,7 @@ pub struct ListArgs {
     /// Shape of what is printed.
     #[arg(long, short, value_enum, default_value_t = Output::Text)]
     pub output: Output,
-    /// Which gateway.
+    /// The gateway.
     #[command(flatten)]
     pub remote: Remote,
 }
@@ -222,12 +222,12 @@ pub struct ListArgs {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = WORKSPACE_EXAMPLES)]
 pub struct WorkspaceArgs {
-    /// What to do with workspaces.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: WorkspaceCommand,
 }
 
-/// What to do with workspaces.
+/// Subcommands of `gateway workspace`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum WorkspaceCommand {
     /// Make a workspace in a cluster, which is to run from then on.
@@ -264,7 +264,7 @@ pub struct ShowArgs {
     /// Shape of what is printed.
     #[arg(long, short, value_enum, default_value_t = Output::Text)]
     pub output: Output,
-    /// Which gateway.
+    /// The gateway.
     #[command(flatten)]
     pub remote: Remote,
 }
@@ -285,7 +285,7 @@ pub struct OpenArgs {
     /// Shape of what is printed.
     #[arg(long, short, value_enum, default_value_t = Output::Text)]
     pub output: Output,
-    /// Which gateway.
+    /// The gateway.
     #[command(flatten)]
     pub remote: Remote,
 }
@@ -303,7 +303,7 @@ pub struct ShareArgs {
     /// Audience: `user:NAME`, `group:NAME`, `signed-in` or `public`.
     #[arg(long, value_name = "AUDIENCE", requires = "port")]
     pub with: Option<Audience>,
-    /// For how long, such as `8h` or `7d` [default: until it is revoked].
+    /// Time until it ends, such as `8h` or `7d` [default: until it is revoked].
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, requires = "with", conflicts_with = "revoke")]
     pub lasting: Option<Duration>,
     /// Take it back; what is open through it ends within 5 s.
@@ -315,7 +315,7 @@ pub struct ShareArgs {
     /// Shape of what is printed.
     #[arg(long, short, value_enum, default_value_t = Output::Text)]
     pub output: Output,
-    /// Which gateway.
+    /// The gateway.
     #[command(flatten)]
     pub remote: Remote,
 }

@@ -10,7 +10,7 @@ use gateway_ci::provider::command::{become_program, supervise};
 /// Flags of `gateway ci-run`.
 #[derive(Clone, Debug, Args)]
 pub struct CiRunArgs {
-    /// Which run.
+    /// Key of the run.
     #[arg(value_name = "KEY")]
     pub key: RunKey,
     /// Be the program that the supervisor with this process number watches over.

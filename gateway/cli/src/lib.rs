@@ -158,12 +158,12 @@ pub struct Cli {
     /// Configuration file [default: gateway.toml, if there is one].
     #[arg(long, global = true, value_name = "FILE", env = "GATEWAY_CONFIG", hide_env_values = true)]
     pub config: Option<PathBuf>,
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: GatewayCommand,
 }
 
-/// What to do.
+/// Commands of `gateway`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum GatewayCommand {
     /// Run gateway, agent and a sample app in one process, with nothing to install.
@@ -259,12 +259,12 @@ Examples:
 #[derive(Clone, Debug, Args)]
 #[command(after_help = CONFIG_EXAMPLES)]
 pub struct ConfigArgs {
-    /// What to do with it.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: ConfigCommand,
 }
 
-/// What to do with the configuration.
+/// Subcommands of `gateway config`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum ConfigCommand {
     /// Read the configuration, open what it names, and tell all problems at once; exit 64 if there are any.
@@ -287,12 +287,12 @@ pub enum ConfigCommand {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = USER_EXAMPLES)]
 pub struct UserArgs {
-    /// What to do with users.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: UserCommand,
 }
 
-/// What to do with users.
+/// Subcommands of `gateway user`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum UserCommand {
     /// List all users.

@@ -138,7 +138,7 @@ async fn show_one(
     Ok(console.finish_with(match args.output {
         Output::Text => {
             let shared: Vec<String> = live.iter().map(|share| told(share)).collect();
-            let shared = if shared.is_empty() { "nobody".to_owned() } else { shared.join(", ") };
+            let shared = if shared.is_empty() { "no other user".to_owned() } else { shared.join(", ") };
             let rows = [
                 ("name", workspace.name.to_string()),
                 ("owner", workspace.owner.to_string()),

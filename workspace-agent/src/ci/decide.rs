@@ -13,10 +13,10 @@ use crate::terminal::job::Choice;
 /// expiry.
 const BEFORE_EXPIRY: Duration = Duration::from_secs(60);
 
-/// When a job is held.
+/// Condition for holding a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum HoldCondition {
-    /// When its command failed.
+    /// A failed command.
     #[default]
     Failure,
     /// Whatever became of its command.

@@ -33,25 +33,25 @@ Examples:
 COMMAND runs as if this program were not there: with its files, its terminal and its process group; signals reach it, and \
 how it ends is how this program ends. When the job is held, one link is printed on standard error. It leads the job's owner, \
 and those they share it with, to a terminal in the job, and to its ports. There, Continue ends the job as passed, and \
-Fail now as COMMAND did, or with status 1 if it passed. When nobody chooses, or the gateway stays away for five minutes, \
+Fail now as COMMAND did, or with status 1 if it passed. Without a choice, or when the gateway stays away for five minutes, \
 the job ends as COMMAND did.
 
 Whatever is wrong with the gateway, the token or the way between, changes nothing: a line says so, and the job ends as \
 COMMAND did, at most --patience later if it failed. Without a token, COMMAND is run and nothing else.
 
 Exit status: COMMAND's own (126 cannot be run, 127 not found), 0 after Continue, 2 wrong usage. A COMMAND that a signal ended \
-ends this program with that signal. Its line is shown to everybody who sees the job's page. WORKSPACE_AGENT_LOG (error, warn, info, debug) makes it log; else it does not.")]
+ends this program with that signal. Its line is shown to all viewers of the job's page. WORKSPACE_AGENT_LOG (error, warn, info, debug) makes it log; else it does not.")]
 pub struct CiArguments {
     /// URL of the gateway's listener for agents.
     #[arg(long, value_name = "URL", env = "WORKSPACE_AGENT_GATEWAY")]
     pub gateway: Option<String>,
 
-    /// For how long the job is held at most: 90s, 30m, 2h. Shorter where the job's own time ends before, which GitLab tells;
-    /// elsewhere the CI system's time limit ends it without a word.
+    /// Longest time that the job is held: 90s, 30m, 2h. Shorter where the job's own time ends before, which GitLab reports;
+    /// elsewhere the CI system's time limit ends it without a warning.
     #[arg(long, value_name = "TIME", default_value = "30m", env = "WORKSPACE_AGENT_CI_HOLD")]
     pub hold: String,
 
-    /// When the job is held.
+    /// Condition for holding the job.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t, env = "WORKSPACE_AGENT_CI_ON")]
     pub on: HoldCondition,
 
@@ -67,7 +67,7 @@ pub struct CiArguments {
     #[arg(long, value_name = "FILE", env = "WORKSPACE_AGENT_CI_SPENT_FILE")]
     pub spent_file: Option<PathBuf>,
 
-    /// How long the gateway may take to make a job reachable that is to be held.
+    /// Longest time for the gateway to make a held job reachable.
     #[arg(long, value_name = "TIME", default_value = "10s", env = "WORKSPACE_AGENT_CI_PATIENCE")]
     pub patience: String,
 
@@ -75,7 +75,7 @@ pub struct CiArguments {
     #[arg(long, value_name = "FILE", env = "WORKSPACE_AGENT_CA_FILE")]
     pub ca_file: Option<PathBuf>,
 
-    /// How to reach the gateway: auto takes HTTP/2, and a WebSocket where HTTP/2 cannot pass.
+    /// Transport to the gateway: auto takes HTTP/2, and a WebSocket where HTTP/2 cannot pass.
     #[arg(long, value_name = "HOW", value_enum, default_value_t, env = "WORKSPACE_AGENT_TRANSPORT")]
     pub transport: Transport,
 

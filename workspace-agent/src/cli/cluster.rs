@@ -46,7 +46,7 @@ pub struct ClusterArguments {
     #[arg(long, value_name = "FILE", env = "WORKSPACE_AGENT_CA_FILE")]
     pub ca_file: Option<PathBuf>,
 
-    /// How to reach the gateway: auto takes HTTP/2, and a WebSocket where HTTP/2 cannot pass.
+    /// Transport to the gateway: auto takes HTTP/2, and a WebSocket where HTTP/2 cannot pass.
     #[arg(long, value_name = "HOW", value_enum, default_value_t, env = "WORKSPACE_AGENT_TRANSPORT")]
     pub transport: Transport,
 

@@ -4,7 +4,7 @@ use tunnel_link::grpc::{ConnectError, Via};
 
 use super::DialFailure;
 
-/// How an agent may get out.
+/// Transports that an agent may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Transport {
     /// HTTP/2, and a WebSocket where HTTP/2 cannot pass.

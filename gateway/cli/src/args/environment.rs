@@ -59,32 +59,32 @@ Examples:
 #[derive(Clone, Debug, Args)]
 #[command(after_help = ENVIRONMENT_EXAMPLES)]
 pub struct EnvironmentArgs {
-    /// What to do with an environment.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: EnvironmentCommand,
 }
 
-/// What to do with an environment.
+/// Subcommands of `gateway environment`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum EnvironmentCommand {
-    /// Have everything be there that the environment's template says, and wait for it.
+    /// Create everything that the environment's template lists, and wait for it.
     Ensure(EnsureArgs),
-    /// Say that the environment is stopped, and follow how what was made for it is deleted.
+    /// Stop the environment, and follow the deletion of its objects.
     Stop(StopArgs),
     /// Show what is known of the environment.
     Show(ShowEnvironmentArgs),
 }
 
-/// Which environment.
+/// Flags that name an environment.
 #[derive(Clone, Debug, Args)]
 pub struct WhichArgs {
     /// The cluster that it is in, by the name of its agent.
     #[arg(long, value_name = "NAME")]
     pub agent: ClusterName,
-    /// The id of its project; a job's own in a job.
+    /// The id of its project; in a job the job's own.
     #[arg(long, value_name = "ID", requires = "environment")]
     pub project: Option<u64>,
-    /// Its name; a job's own in a job, which is refused if this says another.
+    /// Its name; in a job the job's own, and any other is refused.
     #[arg(long, value_name = "NAME")]
     pub environment: Option<String>,
 }
@@ -93,28 +93,28 @@ pub struct WhichArgs {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = ENSURE_EXAMPLES)]
 pub struct EnsureArgs {
-    /// Which environment.
+    /// The environment.
     #[command(flatten)]
     pub which: WhichArgs,
     /// The template, of those that the agent has [default: its template `default`, else the built-in one].
     #[arg(long, value_name = "NAME")]
     pub template: Option<TemplateName>,
-    /// Where the environment can be visited.
+    /// Address of what the environment serves.
     #[arg(long, value_name = "URL")]
     pub url: Option<String>,
-    /// The path of the project, of which a job's token speaks itself.
+    /// The path of the project; in a job, its token has it.
     #[arg(long, value_name = "PATH", requires = "project")]
     pub project_path: Option<String>,
-    /// The tier of the environment, of which a job's token speaks itself.
+    /// The tier of the environment; in a job, its token has it.
     #[arg(long, value_name = "TIER", requires = "project")]
     pub tier: Option<String>,
-    /// How long to wait.
+    /// Longest time to wait.
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "15m")]
     pub timeout: Duration,
     /// Shape of what is printed.
     #[arg(long, short, value_enum, default_value_t = Output::Text)]
     pub output: Output,
-    /// Which gateway.
+    /// The gateway.
     #[command(flatten)]
     pub remote: Remote,
 }
@@ -123,26 +123,26 @@ pub struct EnsureArgs {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = STOP_EXAMPLES)]
 pub struct StopArgs {
-    /// Which environment.
+    /// The environment.
     #[command(flatten)]
     pub which: WhichArgs,
-    /// Only say that it is going to be stopped; nothing is deleted before it is.
+    /// Only mark it as stopping; nothing is deleted before it is stopped.
     #[arg(long)]
     pub begin: bool,
     /// Only forget it, for a cluster that never comes back: nothing is deleted there, and what may be left is listed; for
     /// operators.
     #[arg(long, conflicts_with = "begin")]
     pub forget: bool,
-    /// Do not wait until what was made for it is gone.
+    /// Do not wait until its objects are gone.
     #[arg(long)]
     pub no_wait: bool,
-    /// How long to wait.
+    /// Longest time to wait.
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "15m")]
     pub timeout: Duration,
     /// Shape of what is printed.
     #[arg(long, short, value_enum, default_value_t = Output::Text)]
     pub output: Output,
-    /// Which gateway.
+    /// The gateway.
     #[command(flatten)]
     pub remote: Remote,
 }
@@ -151,13 +151,13 @@ pub struct StopArgs {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = SHOW_EXAMPLES)]
 pub struct ShowEnvironmentArgs {
-    /// Which environment.
+    /// The environment.
     #[command(flatten)]
     pub which: WhichArgs,
     /// Shape of what is printed.
     #[arg(long, short, value_enum, default_value_t = Output::Text)]
     pub output: Output,
-    /// Which gateway.
+    /// The gateway.
     #[command(flatten)]
     pub remote: Remote,
 }

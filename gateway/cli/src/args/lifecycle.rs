@@ -61,7 +61,7 @@ Examples:
   gateway workspace terminate my-app --yes"
 );
 
-/// What runs a workspace.
+/// Executor of a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RunsOn {
     /// A Kubernetes cluster.
@@ -79,28 +79,28 @@ pub struct CreateArgs {
     /// Name of the workspace, and of its hosts.
     #[arg(value_name = "NAME")]
     pub workspace: WorkspaceName,
-    /// What is to run it.
+    /// Executor that runs it.
     #[arg(long, value_enum, default_value_t = RunsOn::Kubernetes)]
     pub executor: RunsOn,
     /// The cluster that is to run it, by the name of its agent; with --executor ci the CI system [default: the only one].
     #[arg(long, value_name = "NAME")]
     pub agent: Option<ClusterName>,
-    /// What is cloned, with --executor ci [default: the project that the pipeline runs in].
+    /// Repository to clone, with --executor ci [default: the project that the pipeline runs in].
     #[arg(long, value_name = "URL")]
     pub project: Option<String>,
     /// The branch or tag of --project.
     #[arg(long = "ref", value_name = "REF", requires = "project")]
     pub reference: Option<String>,
-    /// Which runners take its jobs, with --executor ci; can be there several times.
+    /// Tag of the runners that take its jobs, with --executor ci; repeatable.
     #[arg(long = "tag", value_name = "TAG")]
     pub tags: Vec<String>,
     /// Devfile to make it from, or `-` for standard input [default: one container to look around in].
     #[arg(long, value_name = "FILE")]
     pub devfile: Option<PathBuf>,
-    /// File with environment variables, one NAME=VALUE in each line; can be there several times.
+    /// File with environment variables, one NAME=VALUE in each line; repeatable.
     #[arg(long, value_name = "FILE")]
     pub env_file: Vec<PathBuf>,
-    /// A name and the file with what the workspace finds under it; can be there several times.
+    /// Name of a file in the workspace, and the local file with its contents; repeatable.
     #[arg(long, value_name = "NAME=FILE")]
     pub secret_file: Vec<String>,
     /// Owner, on the gateway's machine [default: `dev` in dev mode].
@@ -109,13 +109,13 @@ pub struct CreateArgs {
     /// Wait until it runs, and show how far it is.
     #[arg(long)]
     pub wait: bool,
-    /// How long to wait.
+    /// Longest time to wait.
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10m")]
     pub timeout: Duration,
     /// Shape of what is printed.
     #[arg(long, short, value_enum, default_value_t = Output::Text)]
     pub output: Output,
-    /// Which gateway.
+    /// The gateway.
     #[command(flatten)]
     pub remote: Remote,
 }
@@ -126,16 +126,16 @@ pub struct ChangeArgs {
     /// The workspace.
     #[arg(value_name = "NAME")]
     pub workspace: WorkspaceName,
-    /// Only ask for it, and do not wait until it is so.
+    /// Only request it, and do not wait for the result.
     #[arg(long)]
     pub no_wait: bool,
-    /// How long to wait.
+    /// Longest time to wait.
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10m")]
     pub timeout: Duration,
     /// Shape of what is printed.
     #[arg(long, short, value_enum, default_value_t = Output::Text)]
     pub output: Output,
-    /// Which gateway.
+    /// The gateway.
     #[command(flatten)]
     pub remote: Remote,
 }
@@ -144,10 +144,10 @@ pub struct ChangeArgs {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = TERMINATE_EXAMPLES)]
 pub struct TerminateArgs {
-    /// What all changes take.
+    /// Flags of all changes.
     #[command(flatten)]
     pub change: ChangeArgs,
-    /// Do not ask whether you are sure; asked is only on a terminal.
+    /// Do not ask for confirmation, which happens only on a terminal.
     #[arg(long)]
     pub yes: bool,
 }
