@@ -317,7 +317,7 @@ async fn over_tls_the_certificate_of_the_workspaces_host_is_checked() {
     assert!(said.contains(&format!("the TLS handshake for {other_port}-one.localhost failed")), "{said}");
     let (status, _, said) = backwards_through(&world, port, &[url]).await;
     assert_eq!(status, Some(1));
-    assert!(said.starts_with("the gateway is not reached: the TLS handshake for localhost failed: "), "{said}");
+    assert!(said.starts_with("the gateway cannot be reached: the TLS handshake for localhost failed: "), "{said}");
 }
 
 #[tokio::test]
@@ -348,5 +348,8 @@ async fn proxy_of_the_environment_leads_to_the_gateway() {
     let nowhere = [("HTTP_PROXY", "http://127.0.0.1:1".to_owned())];
     let (status, _, said) = backwards_through(&world, port, &nowhere).await;
     assert_eq!(status, Some(1));
-    assert!(said.starts_with("the gateway is not reached: the proxy http://127.0.0.1:1: cannot be reached"), "{said}");
+    assert!(
+        said.starts_with("the gateway cannot be reached: the proxy http://127.0.0.1:1: cannot be reached"),
+        "{said}"
+    );
 }

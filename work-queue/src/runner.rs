@@ -13,14 +13,14 @@ use super::queue::WorkQueue;
 pub struct Completion<K, V> {
     /// The key that was reconciled.
     pub key: K,
-    /// What its reconcile returned; an error if it panicked, which is a failure of this key and of no other.
+    /// Result of its reconcile; an error if it panicked, which is a failure of this key and of no other.
     pub result: Result<V, JoinError>,
 }
 
 /// A queue, and the tasks that reconcile its keys. Dropping it aborts the tasks.
 #[derive(Debug)]
 pub struct Runner<K, T, V> {
-    /// Which keys are due, and when. Its keys are taken by [`start`](Runner::start).
+    /// The queue of keys with their due times. They are taken by [`start`](Runner::start).
     pub queue: WorkQueue<K, T>,
     tasks: JoinSet<V>,
     keys: HashMap<Id, K>,

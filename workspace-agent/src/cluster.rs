@@ -170,7 +170,7 @@ async fn answer(
 ) {
     let mut answering = JoinSet::new();
     let log = |ended: Result<CallEnd, JoinError>| match ended {
-        Ok(CallEnd::Protocol(error)) => warn!(%error, "the gateway said what is no call for an environment"),
+        Ok(CallEnd::Protocol(error)) => warn!(%error, "the gateway sent an invalid call for an environment"),
         Ok(end @ (CallEnd::Answered | CallEnd::CalledOff | CallEnd::Silent)) => debug!(?end, "a call is over"),
         Err(error) => error!(%error, "a call for an environment broke off"),
     };

@@ -259,7 +259,7 @@ impl<N: Network> Agent<N> {
         // Dials although it was asked to stop; the session is then closed over this link.
         let last = self.one_link(carried, &never, stop);
         if tokio::time::timeout(GOODBYE_TIMEOUT, last).await.is_err() {
-            warn!("the gateway could not be told in time that this agent stops");
+            warn!("this agent's goodbye did not reach the gateway in time");
         }
     }
 

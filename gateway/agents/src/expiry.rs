@@ -43,7 +43,9 @@ pub async fn watch(registry: Arc<Registry>, identities: Arc<AgentIdentities>, st
                     let identities = identities.clone();
                     questions.spawn(async move { ask(&identities, &session, &review).await });
                 }
-                LeaseAction::Ask(_) => debug!(session = %session.id, "too many questions to issuers are open"),
+                LeaseAction::Ask(_) => {
+                    debug!(session = %session.id, "credential review put off: too many are in flight")
+                }
             }
         }
     }
@@ -57,7 +59,7 @@ async fn ask(identities: &AgentIdentities, session: &LiveSession, review: &Revie
         Err(refusal) => {
             info!(
                 agent = %session.subject, session = %session.id, credential = %session.credential(),
-                code = refusal.code(), "the credential was taken back: session ended"
+                code = refusal.code(), "credential revoked: session ended"
             );
             session.tunnel.close(Reason::Revoked, "the cluster does not vouch for this agent any more");
         }

@@ -125,7 +125,7 @@ impl AgentIdentities {
                 Ok(issuer) => self.runs.push(issuer),
                 Err(error) if ci.enabled => return Err(error),
                 Err(error) => {
-                    warn!(provider = %provider.name, %error, "jobs of a CI system that is turned off cannot be told")
+                    warn!(provider = %provider.name, %error, "jobs of a disabled CI provider are not recognised")
                 }
             }
         }

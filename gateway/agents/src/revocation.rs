@@ -34,7 +34,7 @@ pub async fn recheck(registry: Arc<Registry>, store: Store, stop: CancellationTo
         if let Err(error) = recheck_all(&registry, &store).await
             && !error.is_unanswered()
         {
-            warn!(%error, "cannot ask the store whether agents' tokens still count");
+            warn!(%error, "cannot check in the store whether agents' tokens are still valid");
         }
     }
 }
@@ -53,7 +53,7 @@ async fn recheck_all(registry: &Registry, store: &Store) -> Result<(), StoreErro
         for session in some {
             let (Some(name), Some(id)) = (session.subject.workspace(), session.workspace) else { continue };
             if present.get(name) != Some(&id) {
-                info!(agent = %session.subject, session = %session.id, "session ended: its workspace is no more");
+                info!(agent = %session.subject, session = %session.id, "session ended: its workspace was deleted");
                 session.tunnel.close(Reason::Revoked, "the workspace was deleted");
             }
         }
@@ -70,7 +70,7 @@ fn end(session: &LiveSession, token: TokenId, is_revoked: bool) {
     } else {
         (Reason::SessionLost, "the token has expired: dial again with a new one")
     };
-    info!(agent = %session.subject, session = %session.id, %token, %reason, "session ended: its token counts no more");
+    info!(agent = %session.subject, session = %session.id, %token, %reason, "session ended: its token is no longer valid");
     session.tunnel.close(reason, why);
 }
 

@@ -83,7 +83,7 @@ impl CiController {
                 },
                 Some(completion) = queue.runner.next() => {
                     if let Some((workspace, why)) = queue.settle(completion, (self.clock)()) {
-                        warn!(%workspace, why, "a workspace in a CI system cannot be looked after");
+                        warn!(%workspace, why, "a workspace in a CI system cannot be reconciled");
                     }
                 }
             }

@@ -380,7 +380,7 @@ fn renewal(life: &Lifecycle) -> Option<String> {
 }
 
 fn troubled(heard: &ObservedRun) -> Option<String> {
-    heard.trouble.as_ref().map(|trouble| format!("The CI system does not do what it is asked for: {}", trouble.why))
+    heard.trouble.as_ref().map(|trouble| format!("The last request to the CI system failed: {}", trouble.why))
 }
 
 /// Returns the time from which the state of a run is unknown.

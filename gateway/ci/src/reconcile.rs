@@ -236,7 +236,7 @@ impl CiController {
         now: UnixSeconds,
     ) {
         if heard.trouble.is_none() {
-            warn!(workspace = %found.name, provider = %found.ci.provider, why, "a CI system does not do what it is asked for");
+            warn!(workspace = %found.name, provider = %found.ci.provider, why, "a request to a CI system failed");
         }
         heard.failed(why.to_owned(), wanted, now);
     }

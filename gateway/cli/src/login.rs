@@ -74,7 +74,7 @@ pub struct WhoAmIArgs {
     /// Shape of what is printed.
     #[arg(long, short, value_enum, default_value_t = Output::Text)]
     pub output: Output,
-    /// Which gateway.
+    /// The gateway.
     #[command(flatten)]
     pub remote: Remote,
 }
@@ -129,7 +129,7 @@ enum LoginError {
     Denied,
     #[error("the sign-in was not confirmed in time: run gateway login again")]
     Expired,
-    #[error("the gateway did not give a token of a user")]
+    #[error("the gateway's answer has no user token")]
     BadToken,
 }
 

@@ -62,14 +62,14 @@ pub(super) struct Tunnel {
 /// Reason why there is no stream, or no longer. Each text stands for itself, on one line.
 #[derive(Debug, Error)]
 pub(super) enum TunnelError {
-    /// The gateway is not reached.
-    #[error("the gateway is not reached")]
+    /// The gateway cannot be reached.
+    #[error("the gateway cannot be reached")]
     Dial(#[from] DialError),
     /// It did not answer in time.
     #[error("the gateway did not answer within {} s", ANSWER_TIMEOUT.as_secs())]
     TimedOut,
     /// The connection broke before there was an answer.
-    #[error("the gateway's answer did not come")]
+    #[error("no answer from the gateway")]
     Http(#[source] hyper::Error),
     /// The answer is from no gateway, or from an older one.
     #[error("what answers there ({status}) is not a gateway that knows raw TCP: check the URL")]

@@ -120,7 +120,7 @@ impl EnvironmentQueue {
         let EnvironmentReconciled { cluster, then } = match result {
             Ok(visit) => visit,
             Err(error) => {
-                warn!(%error, "a look at an environment ended badly");
+                warn!(%error, "a reconcile of an environment failed");
                 queue.finish(id, Requeue::At(now.clock + READ_INTERVAL));
                 return;
             }
@@ -241,7 +241,7 @@ impl EnvironmentsShared {
 
     async fn read_access(&self) {
         if let Err(error) = self.access.read(&self.store, self.now()).await {
-            warn!(%error, "cannot read what clusters allow: what was known stays in force");
+            warn!(%error, "cannot read the clusters' ci_access: the last known one stays in force");
         }
     }
 }

@@ -98,7 +98,7 @@ impl EnvironmentsShared {
                 Ok(AfterStep::At(at)) => visit.then = Then::At(at),
                 Ok(AfterStep::Rest) => {}
                 Err(error) => {
-                    warn!(environment = %id, %error, "an environment cannot be looked after");
+                    warn!(environment = %id, %error, "an environment cannot be reconciled");
                     visit.then = Then::At(self.now().later(STORE_PAUSE));
                 }
             }

@@ -1,4 +1,4 @@
-//! What every surface of the gateway stands on: connections, their limits, and the records of what happens.
+//! Base of every surface of the gateway: connections, their limits, and the records of what happens.
 //!
 //! * [`listen`] binds and accepts: the PROXY protocol of balancers (`proxy`), the limits on a new connection, TLS, and the worker
 //!   that serves it. [`inherited`] takes sockets of a service manager. [`stream`] is an accepted connection.

@@ -335,7 +335,7 @@ impl UsageLimits {
                 self.sweep(tokio::time::Instant::now().into_std());
                 let failures = self.take_untold();
                 if failures > 0 {
-                    info!(failures, "more requests of strangers failed than have lines of their own");
+                    info!(failures, "more failed requests of anonymous clients, without lines of their own");
                 }
             }
         }

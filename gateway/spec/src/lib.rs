@@ -1,4 +1,4 @@
-//! What a workspace or an environment is to be: documents of users and operators are parsed, checked with all their
+//! Definitions of workspaces and environments: documents of users and operators are parsed, checked with all their
 //! problems at once, and made into the definitions that executors carry out.
 //!
 //! * [`document`]: YAML as a tree that knows its places, within a budget. [`syntax`]: names and amounts that Kubernetes

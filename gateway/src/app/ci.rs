@@ -121,7 +121,7 @@ impl Jobs {
         Ok(made.map_err(|error| match error {
             Unmade::Interrupted => NoDefinition::Unavailable,
             Unmade::Impossible(error) => {
-                tracing::warn!(workspace = %run.workspace, %error, "a job gets no definition");
+                tracing::warn!(workspace = %run.workspace, %error, "no definition for a job");
                 NoDefinition::Broken
             }
         }))

@@ -53,7 +53,7 @@ pub(super) async fn watch(
     };
     tokio::select! {
         watched = watching => if let Err(why) = watched {
-            error!(%why, "this gateway has lost its database to another one: it takes nothing new, and ends");
+            error!(%why, "another gateway holds the lock of this database: draining, then exiting");
             replaced.cancel();
         },
         () = refreshing => {}

@@ -70,14 +70,14 @@ impl SignIns {
             match self.write().await {
                 Ok(()) if is_away => {
                     is_away = false;
-                    info!("sign-ins are kept again");
+                    info!("sign-ins are written to the store again");
                 }
                 Ok(()) => {}
                 Err(why) => {
                     if !is_away {
                         warn!(
                             why,
-                            "sign-ins cannot be kept in the store: they go on, and would be lost with this process"
+                            "sign-ins cannot be written to the store: they stay valid, but would be lost with this process"
                         );
                     }
                     is_away = true;
@@ -90,7 +90,7 @@ impl SignIns {
         }
         self.sessions.note_uses(Instant::now());
         if let Err(why) = self.write().await {
-            warn!(why, "the last sign-ins are not kept");
+            warn!(why, "the last sign-ins were not written to the store");
         }
     }
 

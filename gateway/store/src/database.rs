@@ -273,7 +273,7 @@ fn noting_failure<T>(availability: &Availability, done: Result<T, StoreError>) -
         && is_unwritable(error)
         && availability.writable(false, Instant::now())
     {
-        tracing::error!(why = %cause(error), "the store cannot be written: what is read goes on, nothing can be changed");
+        tracing::error!(why = %cause(error), "the store cannot be written: reads go on, changes fail");
     }
     done
 }

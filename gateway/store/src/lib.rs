@@ -179,7 +179,7 @@ pub enum StoreError {
         until: UnixSeconds,
     },
     /// The database holds a value that no version of the program writes.
-    #[error("the database holds a value in {table}.{column} that cannot be")]
+    #[error("the database holds an invalid value in {table}.{column}")]
     Corrupt {
         /// The table.
         table: &'static str,
@@ -193,7 +193,7 @@ pub enum StoreError {
         table: &'static str,
     },
     /// A value for a JSON column is not JSON.
-    #[error("what is given for {table}.{column} is not JSON")]
+    #[error("the value for {table}.{column} is not JSON")]
     NotJson {
         /// The table.
         table: &'static str,
@@ -204,7 +204,7 @@ pub enum StoreError {
         source: serde_json::Error,
     },
     /// The database would return another value than the one written.
-    #[error("the database changes what it is given in {table}.{column}")]
+    #[error("the database altered the value that was written to {table}.{column}")]
     Altered {
         /// The table.
         table: &'static str,

@@ -97,7 +97,7 @@ impl Store {
 
     /// Logs that the store is away, and replaces the connections to it.
     fn lost(&self, why: &str) {
-        warn!(%why, "the store is away: who is known goes on, what was never looked up is refused");
+        warn!(%why, "the store is away: known users and agents go on, anything never looked up is refused");
         self.readers.renew();
     }
 
@@ -155,7 +155,7 @@ fn judge(asked: Result<Result<PollOutcome, sqlx::Error>, tokio::time::error::Ela
         Ok(Ok(answer)) => answer,
         Ok(Err(error)) if is_outage(&error) => PollOutcome::Nothing(cause(&error).to_string()),
         Ok(Err(error)) => {
-            warn!(why = %cause(&error), "the store does not tell what was changed");
+            warn!(why = %cause(&error), "cannot read the latest changes of access from the store");
             PollOutcome::Here
         }
         Err(_elapsed) => PollOutcome::Nothing("it does not answer in time".to_owned()),

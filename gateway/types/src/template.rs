@@ -47,16 +47,16 @@ pub enum BadTemplate {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NoName {
     /// The credential has no value for a placeholder.
-    #[error("the credential says nothing for the placeholder {{{0}}}")]
+    #[error("the credential has no value for the placeholder {{{0}}}")]
     Missing(Box<str>),
     /// The value could be confused with the text around it.
-    #[error("what the credential says for the placeholder {{{0}}} cannot be a part of a name")]
+    #[error("the credential's value for the placeholder {{{0}}} cannot be part of a name")]
     Value(Box<str>),
     /// The result is not the name of a workspace.
-    #[error("what the rule makes of the credential is not the name of a workspace: {0}")]
+    #[error("the rule's result for the credential is not the name of a workspace: {0}")]
     Workspace(BadWorkspaceName),
     /// The result is not the name of a user.
-    #[error("what the rule makes of the credential is not the name of a user")]
+    #[error("the rule's result for the credential is not the name of a user")]
     User,
 }
 

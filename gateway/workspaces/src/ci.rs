@@ -50,7 +50,7 @@ pub enum NoTarget {
     #[error("there are several CI systems, and none is named")]
     Unnamed,
     /// A runner that the operator keeps for others.
-    #[error("the tag number {0} is none that workspaces may have there")]
+    #[error("tag number {0} is not allowed for workspaces there")]
     Tag(usize),
     /// Too many, or too long ones.
     #[error("a workspace has at most {TAGS_MAX} tags of 1 to {TAG_BYTES_MAX} bytes")]
@@ -86,7 +86,7 @@ pub enum NoPipeline {
     #[error("the devfile cannot be used: {0}")]
     Devfile(#[from] devfile::DevfileProblems),
     /// Requests that CI cannot fulfil; all of them.
-    #[error("CI cannot give what is asked for: {}", told(.0))]
+    #[error("CI does not support this devfile: {}", told(.0))]
     Problems(Vec<PipelineProblem>),
 }
 

@@ -95,7 +95,7 @@ impl LifetimeController {
                 None => {}
             }
             if let Err(error) = self.look(&mut is_read).await {
-                warn!(%error, "cannot look which workspaces have had their time");
+                warn!(%error, "cannot read which workspaces have reached a time limit");
             }
         }
     }
@@ -119,7 +119,7 @@ impl LifetimeController {
             if !is_of_one_row {
                 return Err(error);
             }
-            warn!(%workspace, %error, "time does nothing to a workspace that cannot be read");
+            warn!(%workspace, %error, "time limits not enforced: the workspace's row is corrupt");
         }
         Ok(())
     }
@@ -151,7 +151,7 @@ impl LifetimeController {
                 return Ok(deadline.map_or(Requeue::AwaitAdd, |(at, _)| Requeue::At(at)));
             };
             if self.store.swap_lifecycle(workspace, life.revision, &next).await? {
-                info!(workspace = %managed.workspace.name, desired = %next.desired, "its time is up");
+                info!(workspace = %managed.workspace.name, desired = %next.desired, "the workspace has reached a time limit");
                 self.changes.publish(ChangeNotice { workspace, cluster: managed.cluster() });
             }
             // Read again: whichever writer changed it, it has another deadline now.
@@ -176,7 +176,7 @@ impl LifetimeController {
         let config = stored.and_then(|stored| match stored.config {
             Ok(config) => Some(config),
             Err(error) => {
-                warn!(workspace = %managed.workspace.name, %error, "its cluster's configuration cannot be read: time limits are the default");
+                warn!(workspace = %managed.workspace.name, %error, "the cluster's configuration cannot be read: default time limits apply");
                 None
             }
         });

@@ -40,10 +40,10 @@ pub enum ProxyError {
     #[error("did not answer in time")]
     TimedOut,
     /// TLS with the proxy failed.
-    #[error("cannot be spoken to over TLS")]
+    #[error("failed the TLS handshake")]
     Tls(#[source] io::Error),
     /// It wants credentials and got none.
-    #[error("wants to know who this is{status}: put USER:PASSWORD@ before the host in {variable}")]
+    #[error("requires authentication{status}: put USER:PASSWORD@ before the host in {variable}")]
     Unauthenticated {
         /// Its answer.
         status: &'static str,
@@ -84,7 +84,7 @@ pub enum ProxyError {
     #[error("does not speak {0}: check scheme and port")]
     NotProxy(&'static str, #[source] Box<dyn std::error::Error + Send + Sync>),
     /// The gateway's name is not known here.
-    #[error("gets addresses only with socks5, and {host} is not known here: use socks5h to let the proxy look it up")]
+    #[error("gets only addresses with socks5, and {host} is not known here: use socks5h to let the proxy look it up")]
     Name {
         /// The name.
         host: String,

@@ -118,7 +118,7 @@ if [ -z "$DIRECT" ]; then
   HTTP_PROXY=http://127.0.0.1:1 AGENT_URL=$HTTP spawn_agent agent-nobody w-lost
   AGENT_URL=http://127.0.0.1:$FILES_PORT spawn_agent agent-web w-lost
   HTTP_PROXY='http://agent:wr0ng/x@127.0.0.1' AGENT_URL=$HTTP spawn_agent agent-damaged w-lost
-  check "a proxy that wants credentials: the log says where to put them" says anonymous 'proxy http://127.0.0.1:[0-9]+ wants to know who this is \(407\).* HTTP_PROXY'
+  check "a proxy that wants credentials: the log says where to put them" says anonymous 'proxy http://127.0.0.1:[0-9]+ requires authentication \(407\).* HTTP_PROXY'
   check "a proxy that does not accept them: the log says so" says wrong 'does not accept the user and password in HTTP_PROXY \((401|407)\)'
   check "a proxy that does not lead to this port: the log says so" says port 'does not allow connections to 127.0.0.1:[0-9]+ \(403\)'
   check "SOCKS that does not accept the credentials: the log says so" says socks-wrong 'does not accept the user and password in ALL_PROXY'

@@ -356,7 +356,7 @@ mod tests {
         let accounts = "/api/v1/namespaces/app/serviceaccounts";
         for path in [format!("{accounts}/app"), format!("{accounts}/app?fieldManager=x&force=true")] {
             assert_eq!(read(&status("NotFound", "serviceaccounts", "app"), &path), ApiError::Absent("no".into()));
-            // What it is in, or refers to.
+            // The object that it is in, or refers to.
             for (kind, name) in
                 [("namespaces", "app"), ("serviceaccounts", "ap"), ("serviceaccounts", "p"), ("accounts", "app")]
             {

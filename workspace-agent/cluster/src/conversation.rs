@@ -305,7 +305,7 @@ impl Conversation {
     /// Handles the end of a pass. If it panicked, the gateway is asked to send everything again.
     fn pass_ended(&mut self, completion: Completion<String, Option<PassEnd>>) {
         let Err(error) = self.controller.settle(completion) else { return };
-        error!(%error, "the work on a workspace broke off, asking for everything again");
+        error!(%error, "a pass over a workspace panicked: requesting a full round");
         self.controller.clear();
         self.shared.change(ConversationBooks::want_full);
     }
@@ -382,7 +382,7 @@ impl Conversation {
         info!(round, workspaces, "the gateway has named all workspaces");
         // Workspaces that are over are named too, and forgotten at once.
         if u32::try_from(named).unwrap_or(u32::MAX) > workspaces {
-            warn!(round, workspaces, named, "the gateway counts other workspaces than it named");
+            warn!(round, workspaces, named, "the gateway's count of workspaces differs from the named ones");
         }
         self.is_named = true;
         if self.watched != Watched::Nothing {
@@ -434,7 +434,7 @@ async fn speak<C: AsyncRead + AsyncWrite>(shared: &ConversationShared, outgoing:
             () = tokio::time::sleep(REPEAT_PERIOD) => {
                 let repeated = shared.repeat();
                 if repeated > 0 {
-                    debug!(repeated, "reports that the gateway has not noted are said again");
+                    debug!(repeated, "sending reports again that the gateway has not acknowledged");
                 }
             }
         }

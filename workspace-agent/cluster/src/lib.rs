@@ -77,7 +77,7 @@ pub enum ClusterConversationEnd {
     #[error("the channel to the gateway broke")]
     Broken(#[source] std::io::Error),
     /// The gateway sent a message that cannot be understood.
-    #[error("the gateway said what cannot be understood: {0}")]
+    #[error("the gateway sent an invalid message: {0}")]
     Protocol(MessageError),
 }
 

@@ -142,7 +142,7 @@ pub(crate) struct PassEnd {
     pub(crate) left: Option<Remainder>,
 }
 
-/// What a pass has left to do.
+/// Work that a pass has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Remainder {
     /// Objects have to be gone before the workload is applied.

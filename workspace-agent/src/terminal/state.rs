@@ -53,10 +53,10 @@ pub struct TooManyViewers;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Misuse {
     /// A user who may only look typed.
-    #[error("who may look may not type")]
+    #[error("read-only viewers cannot type")]
     ReadOnly,
     /// The page left out something that it typed before, or says that it has shown what it never got.
-    #[error("the page's numbers do not fit")]
+    #[error("the page's byte numbers do not match")]
     Numbers,
     /// The page's connection does not count any more.
     #[error("the page has connected anew")]

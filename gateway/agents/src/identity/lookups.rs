@@ -116,7 +116,7 @@ impl Lookups {
                 Again::Run(of, pipeline) => self.run(of, pipeline).await.map(drop),
             };
             if let Err(refusal) = asked {
-                debug!(%refusal, "what was changed is not known anew");
+                debug!(%refusal, "a changed entry was not looked up again");
             }
         }
     }

@@ -50,7 +50,7 @@ pub enum CredentialRefusal {
     #[error("the client certificate has expired")]
     CertificateExpired,
     /// The issuer is not configured.
-    #[error("tokens of this issuer do not count here: is it in auth.agents.kubernetes or auth.agents.ci?")]
+    #[error("tokens of this issuer are not accepted: is it in auth.agents.kubernetes or auth.agents.ci?")]
     Issuer,
     /// Not as a token of its issuer has to be.
     #[error("{0}")]
@@ -89,13 +89,13 @@ pub enum CredentialRefusal {
     #[error("the token is of a job on another branch or tag than the one whose jobs are workspaces here")]
     OtherRef,
     /// It belongs to a pipeline that was not made for any workspace.
-    #[error("the token is of a pipeline that no workspace was given")]
+    #[error("the token is of a pipeline that no workspace requested")]
     RunUnknown,
     /// It belongs to a pipeline that is not known yet, and may be a workspace's.
-    #[error("the token is of a pipeline that the gateway does not know yet: come back soon")]
+    #[error("the token is of a pipeline that the gateway does not know yet: try again soon")]
     RunAwaited,
     /// Its pipeline was a workspace's, and is over.
-    #[error("the token is of a job whose workspace is done with it")]
+    #[error("the token is of a job whose run is over")]
     RunOver,
     /// The workspace is not desired to run.
     #[error("the workspace is not to run now")]

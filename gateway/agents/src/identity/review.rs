@@ -133,7 +133,7 @@ impl Reviewer {
         let turn = timeout(TURN_PATIENCE, self.turns.acquire()).await;
         let Ok(Ok(_turn)) = turn else { return Err(CredentialRefusal::Busy) };
         let answer = self.question(token).await.map_err(|why| {
-            warn!(%why, "a cluster cannot be asked about an agent's token");
+            warn!(%why, "a cluster cannot review an agent's token");
             CredentialRefusal::Unavailable(CLUSTER)
         })?;
         let found = Pod::of_review(&answer, &self.audience);

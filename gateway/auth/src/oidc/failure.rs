@@ -37,7 +37,7 @@ pub enum SignInError {
         error: String,
     },
     /// The provider's user info could not be fetched.
-    #[error("the provider was asked about the user in vain: {0}")]
+    #[error("the request to userinfo failed: {0}")]
     UserInfo(String),
     /// The ID token is invalid.
     #[error("the ID token is refused: {0}")]

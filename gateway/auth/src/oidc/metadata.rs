@@ -28,7 +28,7 @@ pub struct Metadata {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BadMetadata {
     /// It is another's: the server at the address is not the issuer named in the configuration.
-    #[error("the provider calls itself by another issuer than the one that is configured")]
+    #[error("the provider's issuer differs from the configured one")]
     OtherIssuer,
     /// A field is not there.
     #[error("the provider's description has no `{0}`")]

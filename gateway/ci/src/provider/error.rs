@@ -14,7 +14,7 @@ pub enum ProviderError {
     #[error(transparent)]
     Fetch(FetchError),
     /// It has had too many requests (429).
-    #[error("the CI system takes no more requests now")]
+    #[error("the CI system refuses further requests for now (429)")]
     Limited {
         /// Pause that it asks for.
         after: Option<Duration>,
@@ -74,7 +74,7 @@ pub enum ProviderError {
         bytes_max: usize,
     },
     /// The search was incomplete, so it is not known whether a run exists.
-    #[error("the CI system may have made the job already, and it cannot be told: {why}")]
+    #[error("the CI system may have created the job, and has not confirmed it: {why}")]
     Unsure {
         /// Reason why the search was incomplete.
         why: String,
@@ -101,7 +101,7 @@ pub enum ProviderError {
         why: String,
     },
     /// The supervisor of a run has not reported whether it began.
-    #[error("{program} has not said within {after:?} that the job began")]
+    #[error("{program} did not report the job's start within {after:?}")]
     NotBegun {
         /// The supervisor's program.
         program: PathBuf,

@@ -30,7 +30,7 @@ impl CiController {
         now: UnixSeconds,
     ) -> Result<bool, StoreError> {
         self.put(found, &plan::stopping(&found.ci, failure, now), now).await?;
-        info!(workspace = %found.name, run = run_number(&found.ci), failure, "a job is told to end");
+        info!(workspace = %found.name, run = run_number(&found.ci), failure, "ending a job");
         Ok(self.close(&found.name, words))
     }
 
@@ -73,7 +73,7 @@ impl CiController {
             heard.leaving = Leaving::Unknown;
         }
         let Some(reference) = reference(&found.ci) else { return Ok(()) };
-        info!(workspace = %found.name, run = run_number(&found.ci), "a job is cancelled");
+        info!(workspace = %found.name, run = run_number(&found.ci), "cancelling a job");
         let answer = system.ask(system.provider.cancel(&reference)).await;
         match answer {
             Ok(()) => heard.well(),
@@ -92,7 +92,7 @@ impl CiController {
     ) -> Result<(), StoreError> {
         // A session that is still there has no agent at its other end any more.
         self.close(&found.name, "its job is over");
-        info!(workspace = %found.name, run = run_number(&found.ci), ?ending, "a job is over");
+        info!(workspace = %found.name, run = run_number(&found.ci), ?ending, "a job ended");
         let is_made = found.ci.live().is_some_and(|run| run.pipeline.is_some());
         let (next, end) = match ending {
             Ending::Well => {

@@ -32,7 +32,7 @@ impl CiController {
         let begun = self.store.begin_run(found.id, found.life.revision, &next, &new, now).await?;
         if let Some(run) = begun {
             self.metrics.run_began();
-            info!(workspace = %found.name, run, provider = %found.ci.provider, "a job is asked for");
+            info!(workspace = %found.name, run, provider = %found.ci.provider, "requesting a job");
             self.changes.publish(ChangeNotice { workspace: found.id, cluster: None });
         }
         Ok(())
@@ -117,7 +117,7 @@ impl CiController {
         RunRef { id, child }: &RunRef,
     ) -> Result<(), StoreError> {
         heard.well();
-        info!(workspace = %found.name, run = run_number(asked), pipeline = id, "a job is made");
+        info!(workspace = %found.name, run = run_number(asked), pipeline = id, "a job was created");
         self.put(found, &plan::named(asked, id, child.as_deref()), (self.clock)()).await
     }
 
@@ -135,7 +135,7 @@ impl CiController {
         if is_first {
             return self.fail(found, asked, why, now).await;
         }
-        warn!(workspace = %found.name, provider = %asked.provider, why, "a job that was asked for before cannot be made now");
+        warn!(workspace = %found.name, provider = %asked.provider, why, "a job that was requested earlier cannot be created now");
         heard.well();
         heard.refused = Some(why.to_owned());
         Ok(())
@@ -149,7 +149,7 @@ impl CiController {
         why: &str,
         now: UnixSeconds,
     ) -> Result<(), StoreError> {
-        warn!(workspace = %found.name, provider = %ci.provider, why, "a job cannot be made");
+        warn!(workspace = %found.name, provider = %ci.provider, why, "a job cannot be created");
         self.metrics.run_ended(RunEnd::NotMade);
         self.put(found, &plan::ended(ci, Some(&plan::impossible(why)), &self.pace, now), now).await
     }

@@ -368,7 +368,8 @@ enum BadOn {
     #[error("--project and --tag are for --executor ci")]
     Kubernetes,
     #[error(
-        "--executor external is run by you: it takes no --agent, --devfile, --project, --tag, --wait and no variables"
+        "you run an external workspace yourself: --executor external takes no --agent, --devfile, --project, --tag, \
+         --wait and no variables"
     )]
     External,
     #[error("name the cluster with --agent")]

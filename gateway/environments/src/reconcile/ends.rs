@@ -60,7 +60,7 @@ impl EnvironmentsShared {
             };
             if let Err(error) = given_up {
                 // They are looked at again in a moment, and the removal goes on.
-                warn!(environment = %visited.id, %error, "a job that waits too long cannot be told");
+                warn!(environment = %visited.id, %error, "the timeout of a waiting job cannot be stored");
                 return;
             }
         }
@@ -90,7 +90,7 @@ impl EnvironmentsShared {
         self.store.end_removal(visited.id, blockers.as_deref()).await?;
         let StoredEnvironment { project_path, name, .. } = visited.environment;
         let kept = kept.len();
-        info!(environment = %visited.id, project = project_path, kept, "what an environment had is removed");
+        info!(environment = %visited.id, project = project_path, kept, "an environment's objects were removed");
         self.audit.record(AuditRecord::new(AuditEvent::EnvironmentRemoved {
             environment: Text::of(visited.id),
             project: Text::new(project_path),

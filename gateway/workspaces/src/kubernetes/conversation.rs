@@ -185,7 +185,7 @@ impl<'a> Conversation<'a> {
                 self.plan.page(&page);
             }
             ConversationStep::RoundEnd { round, workspaces } => {
-                info!(cluster = %self.cluster.name, round, workspaces, "full round is said");
+                info!(cluster = %self.cluster.name, round, workspaces, "full round sent");
                 self.wire.say(&ToCluster::RoundEnd { round, workspaces });
             }
             ConversationStep::Look => {

@@ -14,10 +14,10 @@ use workspace_spec::pipeline::PipelineProblem;
 #[derive(Debug, Error)]
 pub enum WorkspaceError {
     /// There is none of that name that an executor runs for its owner.
-    #[error("there is no workspace of that name whose life is managed here")]
+    #[error("no workspace of that name is managed here")]
     NoSuchWorkspace,
     /// There is no cluster of that name, or no operator has configured it yet.
-    #[error("there is no cluster of that name that is configured")]
+    #[error("no cluster of that name is configured")]
     NoSuchCluster,
     /// The operator has not opened the cluster for workspaces.
     #[error("the cluster takes no workspaces: `enabled` is not set in its configuration")]
@@ -44,7 +44,7 @@ pub enum WorkspaceError {
     #[error("the devfile cannot be used: {}", problems(.0))]
     Devfile(Vec<Problem>),
     /// The objects of devfile and configuration cannot be applied; all problems of them.
-    #[error("what the devfile asks for cannot be made: {}", .0.join("; "))]
+    #[error("the objects of the devfile cannot be created: {}", .0.join("; "))]
     Frozen(Vec<String>),
     /// The operator has not opened CI systems for workspaces.
     #[error("workspaces are not made in CI systems here: `ci.enabled` is not set")]
@@ -53,7 +53,7 @@ pub enum WorkspaceError {
     #[error(transparent)]
     Target(#[from] NoTarget),
     /// Requests that CI cannot fulfil; all of them.
-    #[error("CI cannot give what is asked for: {}", pipeline(.0))]
+    #[error("CI does not support this devfile: {}", pipeline(.0))]
     Pipeline(Vec<PipelineProblem>),
     /// Variables that cannot be used; all that is wrong with them.
     #[error("variables cannot be used: {}", variables(.0))]

@@ -40,7 +40,7 @@ pub enum BadProxy {
     /// Not a URL.
     #[error(
         "{0} is not the URL of a proxy: write http://HOST:PORT or socks5h://HOST:PORT, with USER:PASSWORD@ before the \
-         host if it wants to know (special characters as %XX)"
+         host if it requires authentication (special characters as %XX)"
     )]
     Url(&'static str),
     /// A protocol that is not spoken here.

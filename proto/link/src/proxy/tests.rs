@@ -102,7 +102,12 @@ async fn what_connect_fails_with_is_named_with_what_to_do() {
     const HEAD: Step = ReadsHead(&[]);
     let basic =
         &[HEAD, Writes(b"HTTP/1.1 407 No\r\nproxy-authenticate: Basic realm=\"x\"\r\ncontent-length: 0\r\n\r\n")];
-    check_fails("http://PROXY", basic, "who this is (407): put USER:PASSWORD@ before the host in HTTPS_PROXY").await;
+    check_fails(
+        "http://PROXY",
+        basic,
+        "requires authentication (407): put USER:PASSWORD@ before the host in HTTPS_PROXY",
+    )
+    .await;
     check_fails("http://user:secret@PROXY", basic, "does not accept the user and password in HTTPS_PROXY (407)").await;
     let silent = &[HEAD, Writes(b"HTTP/1.1 407 No\r\n\r\n"), Closes];
     check_fails("http://PROXY", silent, "put USER:PASSWORD@").await;
