@@ -3,7 +3,7 @@
 #   docker build --file deploy/images/gateway.Dockerfile --tag gateway:0.1.0 .
 #
 # It runs as a user without a name, and needs one folder that it may write to: /var/lib/gateway, for the database and its key. In
-# the container it listens on all addresses, since whoever publishes its ports decides who reaches them; keep 8082 (health and
+# the container it listens on all addresses, since the published ports decide who reaches it; keep 8082 (health and
 # metrics) inside. Everything else of the configuration comes from /etc/gateway/gateway.toml or the environment.
 ARG BUILD_IMAGE=rust:1.95.0-slim-trixie
 ARG RUN_IMAGE=debian:13.1-slim

@@ -20,7 +20,7 @@ RUN cargo build --release --locked --package workspace-agent --bin workspace-age
 FROM ${RUN_IMAGE} AS editor
 ARG TARGETARCH=amd64
 ARG EDITOR_VERSION=4.100.3
-# There is no default: whoever builds the image decides which archive they trust.
+# There is no default: the builder of the image decides which archive to trust.
 ARG EDITOR_SHA256
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends ca-certificates curl \

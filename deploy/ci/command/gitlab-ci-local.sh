@@ -15,7 +15,7 @@ if [ ! -d .git ]; then
   git symbolic-ref refs/remotes/origin/HEAD refs/remotes/origin/main
 fi
 
-# Whoever ends a run tells all of its processes. This one stays until the others have ended.
+# The end of a run signals all of its processes. This one stays until the others have ended.
 trap : TERM INT
 # --home: variables of the user's other projects are none of this job's business.
 # --shell-isolation: the job has a folder of its own, and what it leaves is the cache.

@@ -57,7 +57,7 @@ check "and the namespace is as it was" untouched
 # --- an object of somebody else, in the shared namespace --------------------------------------------------------------
 kc -n "$SHARED_NAMESPACE" create secret generic prod-env --from-literal=LEAK=1 >/dev/null
 create shared prod >/dev/null || fail "prod is not taken"
-check "a workspace is not started beside a Secret of somebody else" why_within 30 prod 'Secret prod-env is there already'
+check "a workspace is not started beside a Secret of another owner" why_within 30 prod 'Secret prod-env is there already'
 check "which is an error" is prod Error
 check "there is no Deployment that would use it" without deployment prod "$SHARED_NAMESPACE"
 same "and the Secret is as it was" 1 "$(kc -n "$SHARED_NAMESPACE" get secret prod-env -o jsonpath='{.data.LEAK}' | base64 -d)"
