@@ -32,7 +32,7 @@ fn assert_none(problems: &[String]) {
 
 /// Writes around the test harness, which keeps what a passing test prints to itself.
 fn report(line: &str) {
-    // A report that nobody can read is no reason to fail.
+    // A report without a reader is no reason to fail.
     writeln!(std::io::stderr().lock(), "tidy: {line}").unwrap_or_default();
 }
 
@@ -105,6 +105,11 @@ fn no_file_names_a_package_host_or_a_place_on_one_machine() {
 #[test]
 fn comments_begin_with_a_noun_or_a_verb_and_name_their_party() {
     assert_none(&words::check(&Repository::open()));
+}
+
+#[test]
+fn documents_name_their_party() {
+    assert_none(&words::check_documents(&Repository::open()));
 }
 
 #[test]

@@ -28,17 +28,23 @@ pub(crate) fn check(repository: &Repository) -> Vec<String> {
     let mut problems = Vec::new();
     let index = repository.read(INDEX);
     for name in records {
-        if !index.contains(&format!("(decisions/{name})")) {
-            problems.push(format!("{FOLDER}{name}: not in {INDEX}"));
-        }
         if !is_name(name) {
             problems.push(format!("{FOLDER}{name}: not named YYYY-MM-DD-some-words.md"));
             continue;
         }
         let text = repository.read(&format!("{FOLDER}{name}"));
+        if !is_listed(&index, name, &text) {
+            problems.push(format!("{FOLDER}{name}: not in {INDEX} under its title"));
+        }
         problems.extend(check_text(&text).into_iter().map(|problem| format!("{FOLDER}{name}: {problem}")));
     }
     problems
+}
+
+/// Returns whether the index links to a record by its title.
+fn is_listed(index: &str, name: &str, text: &str) -> bool {
+    let title = text.lines().next().unwrap_or_default().trim_start_matches("# ");
+    index.contains(&format!("- [{title}](decisions/{name})"))
 }
 
 fn is_name(name: &str) -> bool {
@@ -90,6 +96,14 @@ mod tests {
         ] {
             assert!(!is_name(name), "{name}");
         }
+    }
+
+    #[test]
+    fn record_is_listed_by_its_title_alone() {
+        let index = "- [One stream](decisions/2026-11-21-one.md)\n";
+        assert!(is_listed(index, "2026-11-21-one.md", "# One stream\n\n## Context\n"));
+        assert!(!is_listed(index, "2026-11-21-one.md", "# Two streams\n"));
+        assert!(!is_listed(index, "2026-11-21-two.md", "# One stream\n"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Comments read as plain English: they begin with a noun or a verb, and name the party that they speak of.
+//! Comments and documents read as plain English: comments begin with a noun or a verb, and both name the party in question.
 
 use super::repository::{Repository, is_generated};
 
@@ -6,7 +6,10 @@ use super::repository::{Repository, is_generated};
 const OPENERS: [&str; 9] = ["What", "Who", "Whose", "Whom", "Which", "Where", "When", "How", "Why"];
 
 /// Pronouns in place of a caller, user, owner, peer or task.
-const PRONOUNS: [&str; 2] = ["whoever", "whom"];
+const PRONOUNS: [&str; 4] = ["whoever", "whom", "somebody", "nobody"];
+
+/// Documents outside of `docs/` that hold the rule too.
+const DOCUMENTS: [&str; 3] = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"];
 
 /// Largest share of comment blocks that begin with one of [`OPENERS`], in percent: texts of `--help` ask questions.
 const OPENERS_PERCENT_MAX: usize = 3;
@@ -29,6 +32,36 @@ pub(crate) fn check(repository: &Repository) -> Vec<String> {
         problems.push(format!("{openers} of {blocks} comments begin with What, Who, How …: more than {max} %"));
     }
     problems
+}
+
+/// Checks the documents for [`PRONOUNS`], outside of code and link targets.
+pub(crate) fn check_documents(repository: &Repository) -> Vec<String> {
+    let own = |path: &&str| path.ends_with(".md") && (path.starts_with("docs/") || DOCUMENTS.contains(path));
+    let documents: Vec<_> = repository.files().filter(own).collect();
+    assert!(documents.len() > DOCUMENTS.len(), "the documents were not found: {documents:?}");
+    let problems = documents.into_iter().map(|path| check_prose(path, &repository.read(path)));
+    problems.flatten().collect()
+}
+
+fn check_prose(path: &str, text: &str) -> Vec<String> {
+    let mut is_code = false;
+    let mut problems = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            is_code = !is_code;
+        } else if !is_code {
+            problems.extend(pronoun(path, number, &prose(line)));
+        }
+    }
+    problems
+}
+
+/// Returns a line of a document without inline code and link targets.
+fn prose(line: &str) -> String {
+    let text: String = line.split('`').step_by(2).collect::<Vec<_>>().join(" ");
+    let mut parts = text.split("](");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |prose, part| prose + " " + part.split_once(')').map_or(part, |(_, behind)| behind))
 }
 
 /// Fewest lines of documentation at the beginning of a crate: a map of its modules.
@@ -54,12 +87,16 @@ fn check_pronouns(path: &str, source: &str) -> Vec<String> {
     let comments = source.lines().enumerate().filter_map(|(number, line)| Some((number, comment(line)?)));
     let mut problems = Vec::new();
     for (number, text) in comments {
-        let mut words = text.split(|letter: char| !letter.is_ascii_alphabetic());
-        if let Some(word) = words.find(|word| PRONOUNS.contains(&word.to_ascii_lowercase().as_str())) {
-            problems.push(format!("{path}:{}: `{word}`: name the party", number + 1));
-        }
+        problems.extend(pronoun(path, number, text));
     }
     problems
+}
+
+/// Reports the first of [`PRONOUNS`] in a line.
+fn pronoun(path: &str, number: usize, text: &str) -> Option<String> {
+    let mut words = text.split(|letter: char| !letter.is_ascii_alphabetic());
+    let word = words.find(|word| PRONOUNS.contains(&word.to_ascii_lowercase().as_str()))?;
+    Some(format!("{path}:{}: `{word}`: name the party", number + 1))
 }
 
 /// Returns the number of comment blocks, and of those that begin with one of [`OPENERS`].
@@ -93,6 +130,15 @@ mod tests {
         let source = "/// For whoever asks.\nlet a = \"whoever\"; // whom\n    // The one to Whom.\n// wholesome";
         let found = check_pronouns("a.rs", source);
         assert_eq!(found, ["a.rs:1: `whoever`: name the party", "a.rs:3: `Whom`: name the party"]);
+    }
+
+    #[test]
+    fn pronouns_are_found_in_documents_outside_of_code_and_links() {
+        let text =
+            "# Nobody\n\n`nobody` and [a page](nobody.md), (somebody's)\n```\nnobody\n```\n[Whom](a.md) it concerns\n";
+        let found = check_prose("a.md", text);
+        let at = ["a.md:1: `Nobody`", "a.md:3: `somebody`", "a.md:7: `Whom`"];
+        assert_eq!(found, at.map(|at| format!("{at}: name the party")));
     }
 
     #[test]

@@ -201,7 +201,7 @@ impl World {
             2 => {
                 self.mux.close(Reason::Shutdown, "bye");
                 if !self.over {
-                    // Without a link nobody is told.
+                    // Without a link the peer is not told.
                     let close = (!self.detached).then_some(Reason::Shutdown);
                     self.end(Reason::SessionLost, close);
                 }

@@ -5,7 +5,7 @@ use tunnel_proto::reason::Reason;
 /// One channel by the rules.
 #[derive(Debug, Default)]
 pub(super) struct ChannelBook {
-    /// Not reset, and not over with nobody holding it.
+    /// Not reset, and not over without a holder.
     pub(super) live: bool,
     /// The application holds its handle.
     pub(super) held: bool,
@@ -72,7 +72,7 @@ impl ChannelBook {
         self.finishing && self.queued() == 0
     }
 
-    /// Forgets a channel that is finished in both directions and that nobody holds.
+    /// Forgets a channel that is finished in both directions and has no holder.
     pub(super) fn collect(&mut self) {
         if self.has_finished() && self.finished && !self.held {
             self.live = false;
