@@ -139,13 +139,6 @@ impl Fleet {
         self.wait(patience, |up| *up >= wanted).await
     }
 
-    /// Waits until at most `wanted` agents have a session. `false` if that did not happen within `patience`.
-    ///
-    /// Cancel safety: safe.
-    pub async fn wait_down(&self, wanted: usize, patience: Duration) -> bool {
-        self.wait(patience, |up| *up <= wanted).await
-    }
-
     async fn wait(&self, patience: Duration, is_it: impl FnMut(&usize) -> bool) -> bool {
         let mut up = self.roster.watch();
         tokio::time::timeout(patience, up.wait_for(is_it)).await.is_ok_and(|seen| seen.is_ok())

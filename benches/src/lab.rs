@@ -151,12 +151,6 @@ impl Lab {
         self.places.app
     }
 
-    /// Returns the gateway's listener for health and metrics.
-    #[must_use]
-    pub fn admin_address(&self) -> SocketAddr {
-        self.places.admin
-    }
-
     /// Returns the gateway's URL for agents, without the link.
     #[must_use]
     pub fn agents_url(&self) -> String {

@@ -1,4 +1,4 @@
-//! Numbers with units, in their usual notation: `30s`, `10KiB`, `20mbit`, `max`.
+//! Numbers with units, in their usual notation: `30s`, `10KiB`, `max`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -61,15 +61,6 @@ pub fn size(text: &str) -> Result<u64, UnitError> {
         ("m", 1_048_576.0),
     ];
     scaled(text, &UNITS, "a size such as 128, 10KiB, 16MiB or 1GiB").map(whole)
-}
-
-/// Reads bits per second: `20mbit`, `1gbit`, `500kbit`.
-///
-/// # Errors
-/// No number, no unit, or one that is not known.
-pub fn bits_per_second(text: &str) -> Result<u64, UnitError> {
-    const UNITS: [(&str, f64); 4] = [("bit", 1.0), ("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9)];
-    scaled(text, &UNITS, "a rate such as 500kbit, 20mbit or 1gbit").map(whole)
 }
 
 /// Reads a part of a whole: `0.01`, `1%`.
@@ -238,7 +229,6 @@ mod tests {
         assert_eq!(size("128"), Ok(128));
         assert_eq!(size("10KiB"), Ok(10_240));
         assert_eq!(size("1.5 MiB"), Ok(1_572_864));
-        assert_eq!(bits_per_second("20mbit"), Ok(20_000_000));
         assert_eq!(part("1%"), Ok(0.01));
         assert_eq!("max".parse(), Ok(ArrivalRate::Max));
         assert_eq!("20k".parse(), Ok(ArrivalRate::PerSecond(20_000.0)));
@@ -252,9 +242,6 @@ mod tests {
         }
         for text in ["", "KiB", "-1", "10 stone", "1..5"] {
             assert!(size(text).is_err(), "{text:?}");
-        }
-        for text in ["20", "20mb", "mbit"] {
-            assert!(bits_per_second(text).is_err(), "{text:?}");
         }
         for text in ["0", "-5", "inf", "nan", "maximum", "1e9", "10000001"] {
             assert!(text.parse::<ArrivalRate>().is_err(), "{text:?}");

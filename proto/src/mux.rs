@@ -315,12 +315,6 @@ impl Mux {
         self.control.push_back(Body::Accept { channel, credit_bytes });
     }
 
-    /// Returns whether the port behind a channel has answered.
-    #[must_use]
-    pub fn is_accepted(&self, channel: ChannelId) -> bool {
-        matches!(self.channels.get(&channel), Some(Channel::Live(live)) if live.accepted)
-    }
-
     /// Returns how much can be written now. Asked before bytes are read from their source, so that none have to be held
     /// while there is no room.
     pub fn room(&mut self, channel: ChannelId) -> Room {

@@ -59,7 +59,7 @@ async fn fleet_comes_up_loses_its_gateway_and_comes_back() {
     let stopped = Instant::now();
     stop.cancel();
     while gateway.join_next().await.is_some() {}
-    assert!(fleet.wait_down(0, PATIENCE).await, "{:?}", fleet.counts());
+    assert!(fleet.wait(PATIENCE, |up| *up == 0).await, "{:?}", fleet.counts());
     assert!(fleet.counts().redials >= 5);
     assert!(fleet.ups_since(stopped).is_empty());
 

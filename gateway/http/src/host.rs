@@ -208,16 +208,6 @@ pub fn server_name_agrees(server_name: Option<&str>, authority: &str) -> bool {
     }
 }
 
-/// Splits a serialised origin (RFC 6454, section 6.2) into its scheme and authority. `None` for `null`, other schemes,
-/// and anything after the authority.
-#[must_use]
-pub fn split_origin(origin: &[u8]) -> Option<(Scheme, &str)> {
-    let origin = std::str::from_utf8(origin).ok()?;
-    let (scheme, authority) = origin.split_once("://")?;
-    let scheme = Scheme::from_text(scheme)?;
-    split_authority(authority).map(|_| (scheme, authority))
-}
-
 /// Splits an authority into the host (lower case, without trailing dot) and the port. `None` unless the host has only
 /// letters, digits, dots and dashes, or is a bracketed IPv6 address, so user information, paths and escapes are out.
 fn split_authority(authority: &str) -> Option<(Cow<'_, str>, Option<Port>)> {

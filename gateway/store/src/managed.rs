@@ -138,38 +138,6 @@ impl Store {
         read_all(&statement.fetch_all(&self.readers).await?)
     }
 
-    /// Returns up to `limit` workspaces of a cluster that are not terminated, after `after`, by id and without their
-    /// shares.
-    ///
-    /// # Errors
-    /// [`StoreError::Database`] or [`StoreError::Corrupt`].
-    pub async fn managed_of_cluster(
-        &self,
-        cluster: ClusterId,
-        after: Option<WorkspaceId>,
-        limit: u32,
-    ) -> Result<Vec<Managed>, StoreError> {
-        let statement = sql(select!(
-            "WHERE cluster_id = $1 AND workspaces.id > $2 AND NOT (desired = 'Terminated' AND actual = 'Terminated') \
-             ORDER BY workspaces.id LIMIT $3"
-        ));
-        let statement = statement.bind(cluster.0).bind(after.map_or(0, |id| id.0)).bind(limit);
-        read_all(&statement.fetch_all(&self.readers).await?)
-    }
-
-    /// Returns up to `limit` workspaces that are not terminated, after `after`, by id and without their shares.
-    ///
-    /// # Errors
-    /// [`StoreError::Database`] or [`StoreError::Corrupt`].
-    pub async fn managed_alive(&self, after: Option<WorkspaceId>, limit: u32) -> Result<Vec<Managed>, StoreError> {
-        let statement = sql(select!(
-            "WHERE workspaces.id > $1 AND NOT (desired = 'Terminated' AND actual = 'Terminated') \
-             ORDER BY workspaces.id LIMIT $2"
-        ));
-        let statement = statement.bind(after.map_or(0, |id| id.0)).bind(limit);
-        read_all(&statement.fetch_all(&self.readers).await?)
-    }
-
     /// Returns the Kubernetes objects of a workspace, frozen at its creation: canonical JSON.
     ///
     /// # Errors

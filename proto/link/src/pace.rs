@@ -65,6 +65,7 @@ struct Gate {
 
 impl Pace {
     /// Makes the pace of a stream that is not [`Paced`]: nothing is bounded.
+    #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn unbounded() -> Arc<Self> {
         Arc::new(Self::new(false))

@@ -67,6 +67,7 @@ impl Mux {
     }
 
     /// Returns the credit to send on a channel and the credit to receive, by this side's books.
+    #[cfg(any(test, feature = "model"))]
     #[must_use]
     pub fn credit_books(&self, channel: ChannelId) -> Option<(u32, u32)> {
         match self.channels.get(&channel)? {

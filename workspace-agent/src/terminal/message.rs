@@ -25,7 +25,8 @@ pub struct Size {
 }
 
 impl Size {
-    /// Size of a terminal before a page says more.
+    /// Size of most terminals in the tests.
+    #[cfg(test)]
     pub const USUAL: Self = Self { columns: 80, rows: 24 };
 
     /// Makes a size that programs can draw in: larger or smaller ones crash some, or take their memory.

@@ -120,6 +120,7 @@ impl CommandProvider {
     }
 
     /// Changes the time until a supervisor must report that its run began.
+    #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn with_start_time(self, start_time: Duration) -> Self {
         let ProviderShared { settings, supervisor, start_time: _ } = &*self.inner;

@@ -151,14 +151,6 @@ fn server_name_must_be_the_host_of_the_request() {
     assert!(!server_name_agrees(Some("a.b"), "a.b@c"));
 }
 
-#[test]
-fn origin_is_scheme_and_authority_and_nothing_more() {
-    assert_eq!(split_origin(b"https://a.b:8"), Some((Scheme::Https, "a.b:8")));
-    for origin in ["null", "", "a.b", "file://a", "https://a.b/", "https://u@a.b", "https://a.b?x", "https://"] {
-        assert_eq!(split_origin(origin.as_bytes()), None, "{origin}");
-    }
-}
-
 proptest! {
     #[test]
     fn any_text_is_refused_or_lies_in_the_grammar(text in "\\PC{0,80}|[a-z0-9.:@%/\\[\\]-]{0,40}(\\.ws\\.example\\.com)?[.:0-9a-z/@#]{0,4}") {
