@@ -32,7 +32,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use self::pump::{ConnectionDirection, LinkDirection, finish_both, reset_on_drop, swallow_both};
+use self::pump::{ConnectionDirection, LinkDirection, StreamPair, finish_both, reset_on_drop, swallow_both};
 
 pub use self::check::{Checked, check};
 pub use self::cli::{RelayArgs, run};
@@ -303,8 +303,8 @@ async fn serve(
     };
     let Ok(server) = server else { return reset_on_drop(&client, &client) };
     drop(client.set_nodelay(true));
-    let there = ConnectionDirection::new((&client, &server), up, orders.clone(), &shared.up);
-    let back = ConnectionDirection::new((&server, &client), down, orders.clone(), &shared.down);
+    let there = ConnectionDirection::new(StreamPair { from: &client, to: &server }, up, orders.clone(), &shared.up);
+    let back = ConnectionDirection::new(StreamPair { from: &server, to: &client }, down, orders.clone(), &shared.down);
     let fault = tokio::select! {
         carried = async { tokio::try_join!(there.carry(), back.carry()) } => match carried {
             Ok(((), ())) => return,

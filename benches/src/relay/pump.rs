@@ -56,6 +56,13 @@ impl LinkDirection {
     }
 }
 
+/// The sockets of one direction.
+#[derive(Clone, Copy)]
+pub(super) struct StreamPair<'a> {
+    pub(super) from: &'a TcpStream,
+    pub(super) to: &'a TcpStream,
+}
+
 /// One direction of one connection.
 pub(super) struct ConnectionDirection<'a> {
     pub(super) from: &'a TcpStream,
@@ -72,7 +79,7 @@ pub(super) struct ConnectionDirection<'a> {
 
 impl<'a> ConnectionDirection<'a> {
     pub(super) fn new(
-        (from, to): (&'a TcpStream, &'a TcpStream),
+        StreamPair { from, to }: StreamPair<'a>,
         side: &'a LinkDirection,
         control: watch::Receiver<Control>,
         counters: &'a Counters,

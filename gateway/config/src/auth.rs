@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::AgentAuth;
 use super::keys::{keys, section};
-use super::reader::Reader;
+use super::reader::{ContradictedKey, Reader};
 use super::sections::SITE;
 use super::value::{COUNT, DURATION, FILE_PATH, ValueKind, words};
 use gateway_types::{Endpoint, GroupName, PublicUrl, Scheme, Secret};
@@ -154,7 +154,10 @@ pub(super) fn read(reader: &mut Reader, agents: AgentAuth) -> Auth {
     let session_max = reader.take(&AUTH.session_max);
     let (idle, max) = (&*AUTH.session_idle.name, &*AUTH.session_max.name);
     if reader.is_sound(&[idle, max]) && session_idle > session_max {
-        reader.object_to_pair((idle, "must not be above"), (max, "must not be below"));
+        reader.object_to_pair(
+            ContradictedKey { key: idle, wrong: "must not be above" },
+            ContradictedKey { key: max, wrong: "must not be below" },
+        );
     }
     let neighbour_ports = reader.take(&AUTH.neighbour_ports);
     let oidc = read_oidc(reader, mode);

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use super::auth::AUTH;
 use super::ci::COMMAND;
 use super::keys::last;
-use super::reader::Reader;
+use super::reader::{ContradictedKey, Reader};
 use super::sections::{LISTEN, SITE, TUNNEL};
 use super::{AuthMode, CiSystem, Config, auth, ci};
 use gateway_types::{Port, WorkspaceName, Zone};
@@ -50,7 +50,10 @@ fn listeners_are_distinct(config: &Config, reader: &mut Reader) {
     for ((key, address), (other_key, other)) in [(agents, public), (admin, public), (admin, agents)] {
         let (Some(address), Some(other)) = (address, other) else { continue };
         if reader.is_sound(&[key, other_key]) && collide(address, other) {
-            reader.object_to_pair((key, "collides with"), (other_key, "collides with"));
+            reader.object_to_pair(
+                ContradictedKey { key, wrong: "collides with" },
+                ContradictedKey { key: other_key, wrong: "collides with" },
+            );
         }
     }
 }
@@ -99,7 +102,10 @@ fn budgets_contain_windows(config: &Config, reader: &mut Reader) {
     for pair in chain.windows(2) {
         let [(small_key, small), (large_key, large)] = pair else { continue };
         if reader.is_sound(&[small_key, large_key]) && small > large {
-            reader.object_to_pair((small_key, "must not be above"), (large_key, "must not be below"));
+            reader.object_to_pair(
+                ContradictedKey { key: small_key, wrong: "must not be above" },
+                ContradictedKey { key: large_key, wrong: "must not be below" },
+            );
         }
     }
     // Without a value of its own it lies between the two.
@@ -111,9 +117,15 @@ fn budgets_contain_windows(config: &Config, reader: &mut Reader) {
         return;
     }
     if owner.1 < session {
-        reader.object_to_pair((owner.0, "must not be below"), (session_key, "must not be above"));
+        reader.object_to_pair(
+            ContradictedKey { key: owner.0, wrong: "must not be below" },
+            ContradictedKey { key: session_key, wrong: "must not be above" },
+        );
     } else if owner.1 > replica {
-        reader.object_to_pair((owner.0, "must not be above"), (replica_key, "must not be below"));
+        reader.object_to_pair(
+            ContradictedKey { key: owner.0, wrong: "must not be above" },
+            ContradictedKey { key: replica_key, wrong: "must not be below" },
+        );
     }
 }
 

@@ -19,6 +19,14 @@ const NOT_YET: [&str; 3] = ["directory", "listen.peers", "tls.peers"];
 /// A dotted key: most are fixed, those inside lists have the number of their entry in them.
 pub(super) type DottedKey = Cow<'static, str>;
 
+/// One of two keys that contradict each other.
+#[derive(Clone, Copy)]
+pub(super) struct ContradictedKey<'a> {
+    pub(super) key: &'static str,
+    /// Relation to the other key that it must not, or does, have.
+    pub(super) wrong: &'a str,
+}
+
 /// The layers while they are being read.
 ///
 /// Every `take` answers with a usable value, so that reading goes on; a bad one is replaced by the default and noted.
@@ -172,12 +180,12 @@ impl Reader {
     }
 
     /// Notes that two keys contradict each other, at the one that was set: a default has no line to look up.
-    pub(super) fn object_to_pair(&mut self, one: (&'static str, &str), other: (&'static str, &str)) {
+    pub(super) fn object_to_pair(&mut self, one: ContradictedKey<'_>, other: ContradictedKey<'_>) {
         let is_default = |key: &str| self.places.get(key).is_none_or(|place| *place == ValueOrigin::Default);
-        let (at, against) = if is_default(one.0) && !is_default(other.0) { (other, one) } else { (one, other) };
-        let shown = self.rows.iter().find(|row| row.key == against.0).and_then(|row| row.value.as_deref());
-        let wrong = format!("{} {} = {:?}", at.1, against.0, shown.unwrap_or_default());
-        self.object(at.0, wrong);
+        let (at, against) = if is_default(one.key) && !is_default(other.key) { (other, one) } else { (one, other) };
+        let shown = self.rows.iter().find(|row| row.key == against.key).and_then(|row| row.value.as_deref());
+        let wrong = format!("{} {} = {:?}", at.wrong, against.key, shown.unwrap_or_default());
+        self.object(at.key, wrong);
     }
 
     /// Tells whether none of the keys has a problem, so that comparing them makes sense.

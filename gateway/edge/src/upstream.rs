@@ -45,7 +45,12 @@ const H2_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
 /// Receives the port's answer, or the reason of its refusal.
 pub(super) type Accepted = oneshot::Receiver<Result<(), Reason>>;
 
-type PoolKey = (SessionId, Port);
+/// The port of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct PoolKey {
+    session: SessionId,
+    port: Port,
+}
 
 /// All connections to apps.
 #[derive(Debug)]
@@ -168,7 +173,7 @@ impl Upstreams {
 
     /// Returns an idle connection of an owner to a port, if there is a live one.
     pub(super) fn reuse(self: &Arc<Self>, session: &LiveSession, port: Port, owner: &Owner) -> Option<PooledHttp1> {
-        let key = (session.id, port);
+        let key = PoolKey { session: session.id, port };
         loop {
             // Checked outside of the lock: the connection may have ended, and that wakes other tasks.
             let mut idle = self.pools.get_mut(&key)?.take(owner)?;
@@ -189,7 +194,8 @@ impl Upstreams {
     ) -> (PooledHttp1, Accepted) {
         let (channel, accepted) = session.channel(port);
         let connection = Http1Connection::new(channel, self.disturbed.clone());
-        let pooled = PooledHttp1 { connection, upstreams: self.clone(), key: (session.id, port), owner: owner.clone() };
+        let key = PoolKey { session: session.id, port };
+        let pooled = PooledHttp1 { connection, upstreams: self.clone(), key, owner: owner.clone() };
         (pooled, accepted)
     }
 
@@ -200,7 +206,7 @@ impl Upstreams {
         port: Port,
         owner: &Owner,
     ) -> Result<(http2::SendRequest<RequestBody>, Option<Accepted>), hyper::Error> {
-        let key = (session.id, port);
+        let key = PoolKey { session: session.id, port };
         if let Some(sender) = self.shared(key, owner) {
             return Ok((sender, None));
         }

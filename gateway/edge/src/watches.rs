@@ -267,7 +267,7 @@ mod tests {
     use gateway_auth::browser::{BrowserSessions, Lifetimes};
     use gateway_auth::policy::{Decision, Exposure, Purpose, RequestShape, RequestSource, Target, decide};
     use gateway_config::Config;
-    use gateway_net::limits::UsageLimits;
+    use gateway_net::limits::{UsageLimits, WorkspacePort};
     use gateway_types::principal::{Principal, Via};
     use gateway_types::{Scheme, UnixSeconds};
 
@@ -299,7 +299,8 @@ mod tests {
         let now = Instant::now().into_std();
         let limits = UsageLimits::new(&Config::default().limits, now);
         let guest = Arc::new(limits.arrive_operator(IpAddr::from([127, 0, 0, 1]), now));
-        limits.counters(&guest, None, ("one".parse().expect("a name"), Port::new(80).expect("a port")), now)
+        let port = WorkspacePort { workspace: "one".parse().expect("a name"), port: Port::new(80).expect("a port") };
+        limits.counters(&guest, None, &port, now)
     }
 
     #[test]

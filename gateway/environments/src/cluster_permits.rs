@@ -21,7 +21,14 @@ pub(super) enum CallTurn {
     Removal,
 }
 
-type QueuePosition = (CallTurn, u64, EnvironmentId);
+/// Place in a queue, in the order of the calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct QueuePosition {
+    turn: CallTurn,
+    /// Grows with each place that is given.
+    number: u64,
+    id: EnvironmentId,
+}
 
 #[derive(Debug, Default)]
 struct CallQueue {
@@ -40,13 +47,14 @@ impl CallQueue {
     }
 
     fn first_removal(&self) -> Option<&QueuePosition> {
-        self.waiting.range((CallTurn::Removal, 0, EnvironmentId::new(0))..).next()
+        let first = QueuePosition { turn: CallTurn::Removal, number: 0, id: EnvironmentId::new(0) };
+        self.waiting.range(first..).next()
     }
 
     fn permit(&mut self, place: &QueuePosition) {
         self.waiting.remove(place);
         self.taken = self.taken.saturating_add(1);
-        let is_before_a_removal = place.0 == CallTurn::Preparation && self.first_removal().is_some();
+        let is_before_a_removal = place.turn == CallTurn::Preparation && self.first_removal().is_some();
         self.preferred = if is_before_a_removal { self.preferred.saturating_add(1) } else { 0 };
     }
 }
@@ -74,11 +82,11 @@ impl ClusterPermits {
         turn: CallTurn,
     ) -> Result<(), Vec<EnvironmentId>> {
         let known =
-            self.places.get(&id).filter(|(of, place)| *of == cluster && place.0 == turn).map(|(_, place)| *place);
+            self.places.get(&id).filter(|(of, place)| *of == cluster && place.turn == turn).map(|(_, place)| *place);
         let left = if known.is_none() { self.forget(id) } else { None };
         let place = known.unwrap_or_else(|| {
             self.next = self.next.saturating_add(1);
-            (turn, self.next, id)
+            QueuePosition { turn, number: self.next, id }
         });
         let queue = self.queues.entry(cluster).or_default();
         queue.waiting.insert(place);
@@ -123,7 +131,7 @@ impl ClusterPermits {
             self.queues.remove(&cluster);
             return Vec::new();
         }
-        queue.called().map(|(_, _, id)| *id).collect()
+        queue.called().map(|place| place.id).collect()
     }
 }
 
@@ -253,7 +261,7 @@ mod tests {
             }
             loop {
                 let called: Vec<_> = permits.queues.get(&cluster(1)).into_iter().flat_map(CallQueue::called).copied().collect();
-                for (turn, _, id) in called {
+                for QueuePosition { turn, id, .. } in called {
                     prop_assert!(permits.take(cluster(1), id, turn).is_ok(), "called, and no permit for it");
                     waiting.remove(&id.get());
                     holding.push(id.get());

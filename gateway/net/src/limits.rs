@@ -174,6 +174,15 @@ impl TableEntry for PortUse {
     }
 }
 
+/// A port of a workspace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct WorkspacePort {
+    /// The workspace.
+    pub workspace: WorkspaceName,
+    /// Its port.
+    pub port: Port,
+}
+
 /// Use of all clients, and its limits.
 #[derive(Debug)]
 pub struct UsageLimits {
@@ -182,7 +191,7 @@ pub struct UsageLimits {
     /// Addresses of agents: their use does not count for users of the same address.
     agents: Table<AddressKey, AddressUse>,
     users: Table<UserName, UserUse>,
-    ports: Table<(WorkspaceName, Port), PortUse>,
+    ports: Table<WorkspacePort, PortUse>,
     idle: Arc<IdleConnections>,
     lookups: Semaphore,
     refused: Family<Label, Counter>,
@@ -294,12 +303,12 @@ impl UsageLimits {
         self: &Arc<Self>,
         guest: &Arc<Guest>,
         user: Option<&UserName>,
-        port: (WorkspaceName, Port),
+        port: &WorkspacePort,
         now: Instant,
     ) -> CredentialCounters {
         let nanos = self.nanos(now);
         let user = user.map(|user| self.users.get(user, nanos));
-        let port = self.ports.get(&port, nanos);
+        let port = self.ports.get(port, nanos);
         CredentialCounters::new(guest.clone(), user, port)
     }
 

@@ -14,7 +14,11 @@ use crate::reasons::{DETAILS_MAX, PodFacts, Warning, details, ending};
 const WARNINGS_MAX: usize = 24;
 
 /// Namespace and name.
-type NamespacedName = (String, String);
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct NamespacedName {
+    namespace: String,
+    name: String,
+}
 
 /// Observed state, by workspace.
 #[derive(Debug, Default)]
@@ -190,7 +194,8 @@ impl View {
     /// Finds the workspace that a warning is about: its pod's, or the one whose name is a prefix of the object's.
     fn about(&self, namespace: &str, warning: &Warning) -> Option<String> {
         if warning.kind == "Pod"
-            && let Some(workspace) = self.pods.get(&(namespace.to_owned(), warning.name.clone()))
+            && let Some(workspace) =
+                self.pods.get(&NamespacedName { namespace: namespace.to_owned(), name: warning.name.clone() })
         {
             return Some(workspace.clone());
         }
@@ -223,7 +228,7 @@ impl View {
         let mut details = details(seen.pods.values(), seen.warnings.values());
         if seen.deployment.as_ref().is_some_and(|deployment| deployment.replicas_wanted == 0) {
             let leaving = seen.pods.iter().filter(|(_, pod)| pod.is_leaving && !pod.is_over);
-            details.extend(leaving.map(|((_, name), _)| ending(name)).take(DETAILS_MAX - details.len()));
+            details.extend(leaving.map(|(place, _)| ending(&place.name)).take(DETAILS_MAX - details.len()));
         }
         details
     }
@@ -244,7 +249,10 @@ impl ObservedObjects {
 
 /// Returns an object's place.
 pub(crate) fn place(metadata: &ObjectMeta) -> NamespacedName {
-    (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
+    NamespacedName {
+        namespace: metadata.namespace.clone().unwrap_or_default(),
+        name: metadata.name.clone().unwrap_or_default(),
+    }
 }
 
 fn workspace(metadata: &ObjectMeta) -> Option<String> {

@@ -1,6 +1,7 @@
 //! A terminal that runs: the machine of [`state`](super::state), a shell, and one task that joins them.
 
 use std::io;
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,8 +56,16 @@ pub(super) struct RunningTerminal {
     inputs: mpsc::Receiver<Bytes>,
 }
 
+/// A shell that has ended by itself.
+#[derive(Clone, Copy)]
+struct EndedShell {
+    status: ExitStatus,
+    /// Time until which its last output is awaited.
+    until: Instant,
+}
+
 impl LiveTerminal {
-    /// Makes a terminal of a shell that was started. The second part has to be [run](Running::run).
+    /// Makes a terminal of a shell that was started. The second part has to be [run](RunningTerminal::run).
     pub(super) fn new(
         number: u64,
         size: Size,
@@ -131,13 +140,13 @@ impl RunningTerminal {
     }
 
     /// Moves bytes; returns the shell's status if it ended by itself.
-    async fn join(&mut self) -> Option<std::process::ExitStatus> {
+    async fn join(&mut self) -> Option<ExitStatus> {
         let Self { live, reader, writer, child, inputs } = self;
         let mut buffer = vec![0; READ_BYTES];
         let mut typed = Bytes::new();
         let (mut patience, mut size) = (Patience::default(), live.look(|state| state.size()));
         // Set once the shell has ended.
-        let mut over: Option<(std::process::ExitStatus, Instant)> = None;
+        let mut over: Option<EndedShell> = None;
         loop {
             let now = Instant::now();
             let (wanted, progress) = live.look(|state| (state.size(), state.progress()));
@@ -147,17 +156,17 @@ impl RunningTerminal {
             }
             let wait = patience.wait_until(progress, now.into_std()).map(Instant::from_std);
             if wait.is_some() {
-                over = over.map(|(status, _)| (status, now + LAST_WORDS));
+                over = over.map(|shell| EndedShell { until: now + LAST_WORDS, ..shell });
             }
             tokio::select! {
-                () = live.close.cancelled() => return over.map(|(status, _)| status),
+                () = live.close.cancelled() => return over.map(|shell| shell.status),
                 () = live.looked.notified() => {}
                 read = reader.read(&mut buffer), if wait.is_none() => match read {
                     Ok(read) if read > 0 => {
                         let said = buffer.get(..read).unwrap_or_default();
                         live.hear(said);
                         // Output that was on its way when the shell ended extends the wait for the last of it.
-                        over = over.map(|(status, _)| (status, now + LAST_WORDS));
+                        over = over.map(|shell| EndedShell { until: now + LAST_WORDS, ..shell });
                     }
                     // The last program that had the terminal open has ended (Linux says EIO then).
                     Ok(_) | Err(_) => return finished(child, over).await,
@@ -169,21 +178,18 @@ impl RunningTerminal {
                     Err(_) => typed.clear(),
                 },
                 status = child.wait(), if over.is_none() => match status {
-                    Ok(status) => over = Some((status, Instant::now() + LAST_WORDS)),
+                    Ok(status) => over = Some(EndedShell { status, until: Instant::now() + LAST_WORDS }),
                     Err(_) => return None,
                 },
-                () = at(over.map(|(_, until)| until)) => return over.map(|(status, _)| status),
+                () = at(over.map(|shell| shell.until)) => return over.map(|shell| shell.status),
             }
         }
     }
 }
 
-async fn finished(
-    child: &mut Child,
-    over: Option<(std::process::ExitStatus, Instant)>,
-) -> Option<std::process::ExitStatus> {
+async fn finished(child: &mut Child, over: Option<EndedShell>) -> Option<ExitStatus> {
     match over {
-        Some((status, _)) => Some(status),
+        Some(shell) => Some(shell.status),
         // A shell may have closed its terminal and go on; it is not waited for longer than any other.
         None => tokio::time::timeout(HANG_UP, child.wait()).await.ok()?.ok(),
     }

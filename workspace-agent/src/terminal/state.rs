@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::{Buf, Bytes};
 use thiserror::Error;
 
-pub use self::patience::{Patience, STALL};
+pub use self::patience::{PageProgress, Patience, STALL};
 
 use super::message::{Size, ToPage};
 use super::ring::Ring;
@@ -259,11 +259,11 @@ impl Terminal {
         Ok(())
     }
 
-    /// Returns the number of bytes that the leading page has shown, and of all that there are.
+    /// Returns the progress of the leading page.
     #[must_use]
-    pub fn progress(&self) -> Option<(u64, u64)> {
+    pub fn progress(&self) -> Option<PageProgress> {
         let viewer = self.leader().and_then(|leader| self.viewers.get(&leader))?;
-        Some((viewer.shown, self.ring.end()))
+        Some(PageProgress { shown: viewer.shown, end: self.ring.end() })
     }
 
     /// Returns the next step for a viewer.

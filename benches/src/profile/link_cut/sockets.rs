@@ -27,8 +27,21 @@ const LAST_ECHOES: Duration = Duration::from_secs(10);
 /// Most unanswered messages before the sender waits.
 const UNANSWERED_MAX: usize = 100_000;
 
-/// Message under way: its number and the time of its send.
-type SentMessageTime = (u64, Instant);
+/// Message under way.
+#[derive(Clone, Copy)]
+struct MessageUnderWay {
+    number: u64,
+    sent: Instant,
+}
+
+/// A socket of the profile.
+#[derive(Clone, Copy)]
+struct SeededSocket {
+    /// Its place in the tally.
+    socket: usize,
+    /// Seed of its messages.
+    seed: u64,
+}
 
 /// Keeps one WebSocket busy until the run ends; a lost one is counted and opened again.
 pub(super) async fn run(
@@ -41,7 +54,7 @@ pub(super) async fn run(
     let mut was_open = false;
     let seed = plan.seed.wrapping_add(socket as u64 + 1);
     while !tally.ended().is_cancelled() {
-        let ended = one(&target, &plan, (socket, seed), &tally, &mut recorder, &mut was_open).await;
+        let ended = one(&target, &plan, SeededSocket { socket, seed }, &tally, &mut recorder, &mut was_open).await;
         if let Err(failure) = ended
             && was_open
         {
@@ -55,7 +68,7 @@ pub(super) async fn run(
 async fn one(
     target: &LoadTarget,
     plan: &CutPlan,
-    (socket, seed): (usize, u64),
+    seeded: SeededSocket,
     tally: &CutTally,
     recorder: &mut Recorder,
     is_open: &mut bool,
@@ -63,7 +76,7 @@ async fn one(
     let connected = timeout(plan.patience, ws::connect(target)).await;
     let (mut write, mut read) = connected.unwrap_or(Err(ExchangeFailure::lost("timeout")))?.split();
     *is_open = true;
-    let under_way = Mutex::new(VecDeque::<SentMessageTime>::new());
+    let under_way = Mutex::new(VecDeque::<MessageUnderWay>::new());
     let send = async {
         let mut ticks = interval(plan.every);
         for number in 0.. {
@@ -71,8 +84,8 @@ async fn one(
             while under_way.lock().len() >= UNANSWERED_MAX {
                 ticks.tick().await;
             }
-            under_way.lock().push_back((number, Instant::now()));
-            write.send(Message::Binary(message(seed, number, plan.message_bytes))).await.map_err(|_| lost())?;
+            under_way.lock().push_back(MessageUnderWay { number, sent: Instant::now() });
+            write.send(Message::Binary(message(seeded.seed, number, plan.message_bytes))).await.map_err(|_| lost())?;
         }
         Ok(())
     };
@@ -80,7 +93,7 @@ async fn one(
         loop {
             let message = read.next().await.ok_or(lost())?.map_err(|_| lost())?;
             match message {
-                Message::Binary(echo) => take(&echo, &under_way, (socket, seed), plan, tally, recorder),
+                Message::Binary(echo) => take(&echo, &under_way, seeded, plan, tally, recorder),
                 Message::Close(_) => return Err(ExchangeFailure::lost("websocket_closed")),
                 Message::Text(_) | Message::Frame(_) => tally.change(1),
                 Message::Ping(_) | Message::Pong(_) => {}
@@ -116,8 +129,8 @@ const fn lost() -> ExchangeFailure {
 /// Compares an echo with the sent message.
 fn take(
     echo: &Buffer,
-    under_way: &Mutex<VecDeque<SentMessageTime>>,
-    (socket, seed): (usize, u64),
+    under_way: &Mutex<VecDeque<MessageUnderWay>>,
+    SeededSocket { socket, seed }: SeededSocket,
     plan: &CutPlan,
     tally: &CutTally,
     recorder: &mut Recorder,
@@ -131,11 +144,11 @@ fn take(
     }
     let mut under_way = under_way.lock();
     // Numbers rise: one that is not among those under way came before.
-    if under_way.front().is_none_or(|(first, _)| number < *first) {
+    if under_way.front().is_none_or(|first| number < first.number) {
         tally.repeat(size);
         return;
     }
-    while let Some((first, sent)) = under_way.pop_front() {
+    while let Some(MessageUnderWay { number: first, sent }) = under_way.pop_front() {
         if first < number {
             tally.lose(size);
             continue;
@@ -178,10 +191,17 @@ mod tests {
     fn echo(numbers: &[u64], expected: (u64, u64, u64)) {
         let (tally, plan, now) = (CutTally::new(1), plan(), Instant::now());
         let collector = Collector::new(Window { begin: now, end: now + Duration::from_secs(60) });
-        let under_way = Mutex::new((0..5).map(|number| (number, now)).collect());
+        let under_way = Mutex::new((0..5).map(|number| MessageUnderWay { number, sent: now }).collect());
         let mut recorder = collector.recorder();
         for number in numbers {
-            take(&message(7, *number, 32), &under_way, (0, 7), &plan, &tally, &mut recorder);
+            take(
+                &message(7, *number, 32),
+                &under_way,
+                SeededSocket { socket: 0, seed: 7 },
+                &plan,
+                &tally,
+                &mut recorder,
+            );
         }
         let messages = |bytes: u64| bytes / 32;
         let found = (messages(tally.lost_bytes()), messages(tally.repeated_bytes()), messages(tally.changed_bytes()));
@@ -201,10 +221,17 @@ mod tests {
     async fn changed_message_is_counted() {
         let (tally, plan, now) = (CutTally::new(1), plan(), Instant::now());
         let collector = Collector::new(Window { begin: now, end: now + Duration::from_secs(60) });
-        let under_way = Mutex::new(VecDeque::from([(0, now)]));
+        let under_way = Mutex::new(VecDeque::from([MessageUnderWay { number: 0, sent: now }]));
         let mut bytes = BytesMut::from(&message(7, 0, 32)[..]);
         bytes[20] ^= 1;
-        take(&bytes.freeze(), &under_way, (0, 7), &plan, &tally, &mut collector.recorder());
+        take(
+            &bytes.freeze(),
+            &under_way,
+            SeededSocket { socket: 0, seed: 7 },
+            &plan,
+            &tally,
+            &mut collector.recorder(),
+        );
         assert_eq!(tally.changed_bytes(), 32);
     }
 }

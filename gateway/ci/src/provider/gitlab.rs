@@ -17,7 +17,7 @@ use http::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use self::answer::{Bridge, GitlabJob, Pipeline, TRIGGER_JOB, joined, shown_address};
+use self::answer::{Bridge, ChildStates, GitlabJob, Pipeline, TRIGGER_JOB, joined, shown_address};
 use self::request::ProjectApi;
 use self::search::KnownPipelines;
 use super::text::end_of_log;
@@ -134,7 +134,8 @@ impl Gitlab {
         let run = RunRef { id: run.id.clone(), child: Some(id.to_string()) };
         let Some(child) = child else { return Ok(gone(&run)) };
         let job = self.job(id).await?;
-        let state = joined(parent, Some((child.state(), job.as_ref().map(GitlabJob::state))));
+        let state =
+            joined(parent, Some(ChildStates { pipeline: child.state(), job: job.as_ref().map(GitlabJob::state) }));
         let web_url = job.as_ref().and_then(GitlabJob::web_url).or_else(|| shown_address(child.web_url.as_deref()));
         Ok(RunStatus { state, run, job: job.as_ref().map(GitlabJob::status), web_url })
     }

@@ -174,6 +174,14 @@ pub(super) async fn follow(lookout: Lookout<'_>, waiting: WorkspaceWait<'_>, con
     }
 }
 
+/// Outcome in the last line for programs.
+#[derive(Clone, Copy)]
+struct LineOutcome<'a> {
+    /// Stable word for it.
+    outcome: &'a str,
+    why: Option<&'a str>,
+}
+
 struct Teller<'a> {
     waiting: WorkspaceWait<'a>,
     began: Instant,
@@ -200,7 +208,7 @@ impl Teller<'_> {
     }
 
     /// Writes a line for programs. A reader that is gone ends nothing: the request has been made.
-    fn line(&self, look: &WorkspaceLook, outcome: Option<(&str, Option<&str>)>, console: &mut Console) {
+    fn line(&self, look: &WorkspaceLook, outcome: Option<LineOutcome<'_>>, console: &mut Console) {
         let mut line = json!({
             "workspace": self.waiting.workspace.as_str(),
             "desired": look.desired,
@@ -210,7 +218,7 @@ impl Teller<'_> {
             "blockers": look.blockers,
             "elapsed_seconds": self.began.elapsed().as_secs(),
         });
-        if let (Some((outcome, why)), Some(members)) = (outcome, line.as_object_mut()) {
+        if let (Some(LineOutcome { outcome, why }), Some(members)) = (outcome, line.as_object_mut()) {
             members.insert("outcome".to_owned(), outcome.into());
             members.insert("why".to_owned(), why.into());
         }
@@ -221,7 +229,7 @@ impl Teller<'_> {
         let last = self.told.clone().unwrap_or_default();
         let seconds = self.began.elapsed().as_secs();
         match (self.waiting.output, self.waiting.wish) {
-            (Output::Json, _) => self.line(&last, Some(("reached", None)), console),
+            (Output::Json, _) => self.line(&last, Some(LineOutcome { outcome: "reached", why: None }), console),
             (Output::Text, Wish::Terminate) => {
                 console.complain(format_args!("{} is gone, after {seconds} s", self.waiting.workspace));
             }
@@ -235,7 +243,7 @@ impl Teller<'_> {
     fn failed(&self, outcome: &str, reason: &str, console: &mut Console) -> Exit {
         let last = self.told.clone().unwrap_or_default();
         match self.waiting.output {
-            Output::Json => self.line(&last, Some((outcome, Some(reason))), console),
+            Output::Json => self.line(&last, Some(LineOutcome { outcome, why: Some(reason) }), console),
             Output::Text => console.complain(format_args!("{}: {}", self.waiting.workspace, shown(reason))),
         }
         Exit::Failed

@@ -45,6 +45,7 @@ use gateway_auth::policy::{Because, Grant};
 use gateway_auth::request::Offered;
 use gateway_auth::sign_in::path;
 use gateway_http::respond::Failure;
+use gateway_net::limits::WorkspacePort;
 use gateway_types::{Limit, Port};
 
 /// Longest wait of a request for a session that has just lost its link. An agent redials at once; after a longer
@@ -192,8 +193,8 @@ impl Edge {
         let identities = &self.access.visitors.identities;
         let client = AccessClient { identities, offered, peer: origin.peer };
         self.access.watches.watch(&origin.watch, &client, address, grant, || {
-            let to = (address.name.clone(), grant.port());
-            self.failures.limits.counters(&origin.guest, grant.user(), to, now.into_std())
+            let to = WorkspacePort { workspace: address.name.clone(), port: grant.port() };
+            self.failures.limits.counters(&origin.guest, grant.user(), &to, now.into_std())
         })
     }
 

@@ -158,8 +158,8 @@ fn users_and_ports_count_over_all_connections() {
     let counters = |from: u32, user: Option<&str>, port: u16| {
         let guest = Arc::new(arrive(&limits, address(from), now).expect("room"));
         let user = user.map(|user| user.parse().expect("a name"));
-        let port = ("one".parse().expect("a name"), Port::new(port).expect("a port"));
-        limits.counters(&guest, user.as_ref(), port, now)
+        let port = WorkspacePort { workspace: "one".parse().expect("a name"), port: Port::new(port).expect("a port") };
+        limits.counters(&guest, user.as_ref(), &port, now)
     };
     let (here, there) = (counters(1, Some("ada"), 80), counters(2, Some("ada"), 81));
     let held = [here.take(now).expect("room"), there.take(now).expect("room")];

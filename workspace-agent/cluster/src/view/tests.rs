@@ -11,6 +11,10 @@ fn deployment(name: &str, label: &str, version: &str) -> apps::Deployment {
     serde_json::from_value(value).expect("a deployment")
 }
 
+fn in_ns(name: &str) -> NamespacedName {
+    NamespacedName { namespace: "ns".to_owned(), name: name.to_owned() }
+}
+
 fn pod(name: &str, label: &str, status: &Value) -> Pod {
     let value = json!({"metadata": {"name": name, "namespace": "ns", "uid": name, "labels": {WORKSPACE_LABEL: label}},
         "status": status});
@@ -110,7 +114,7 @@ fn pods_that_are_on_their_way_out_are_counted_until_they_are_gone() {
     assert_eq!((details[0].object.as_str(), details[0].reason.as_str(), details.len()), ("Pod w-1", "Ending", 1));
     view.pod(&pod("w-2", "w", &json!({"phase": "Succeeded"})));
     assert_eq!(count(&view), Some(1), "what has ended does not run");
-    view.pod_gone(&("ns".to_owned(), "w-1".to_owned()));
+    view.pod_gone(&in_ns("w-1"));
     assert_eq!((count(&view), view.is_at_rest("w"), view.details_of("w").len()), (Some(0), true, 0));
 }
 
@@ -127,10 +131,10 @@ fn events_are_of_the_workspace_whose_object_they_are_about() {
     assert_eq!(view.event(&event("e1", "PersistentVolumeClaim", "a-data", 1)), None, "the same is no news");
     view.pod(&pod("a-b-x", "a", &json!({})));
     assert_eq!(view.event(&event("e5", "Pod", "a-b-x", 1)).as_deref(), Some("a"), "the pod says whose it is");
-    let place = ("ns".to_owned(), "e1".to_owned());
+    let place = in_ns("e1");
     assert_eq!(view.event_gone(&place).as_deref(), Some("a"));
     assert_eq!(view.event_gone(&place), None);
-    let there = BTreeSet::from([("ns".to_owned(), "e2".to_owned()), ("ns".to_owned(), "e3".to_owned())]);
+    let there = BTreeSet::from([in_ns("e2"), in_ns("e3")]);
     assert_eq!(view.only_events(&there), ["a"], "one went while nobody looked");
 }
 

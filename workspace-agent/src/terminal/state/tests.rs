@@ -124,7 +124,7 @@ fn no_more_is_sent_than_a_page_shows() {
     terminal.shown(viewer, 1000).unwrap();
     assert_eq!(output(&drain(&mut terminal, viewer)).len(), 1000);
     assert_eq!(terminal.shown(viewer, UNSHOWN_BYTES_MAX + 1001), Err(Misuse::Numbers));
-    assert_eq!(terminal.progress(), Some((1000, RING_BYTES_MAX as u64 / 2)));
+    assert_eq!(terminal.progress(), Some(PageProgress { shown: 1000, end: RING_BYTES_MAX as u64 / 2 }));
 }
 
 #[test]

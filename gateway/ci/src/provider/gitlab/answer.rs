@@ -116,10 +116,18 @@ fn state_of(status: &str) -> RunState {
     }
 }
 
+/// States of a child pipeline.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ChildStates {
+    pub(super) pipeline: RunState,
+    /// State of its job, if that is there.
+    pub(super) job: Option<RunState>,
+}
+
 /// Joins the states of the requested pipeline, of its child pipeline, and of that one's job.
 ///
 /// A parent that was cancelled may be over while its child is not: the child counts, as soon as there is one.
-pub(super) fn joined(parent: RunState, child: Option<(RunState, Option<RunState>)>) -> RunState {
+pub(super) fn joined(parent: RunState, child: Option<ChildStates>) -> RunState {
     match child {
         None => match parent {
             // Its first job runs, which only fetches the definition.
@@ -129,9 +137,11 @@ pub(super) fn joined(parent: RunState, child: Option<(RunState, Option<RunState>
             RunState::Cancelled => RunState::Cancelled,
             RunState::Gone => RunState::Gone,
         },
-        Some((RunState::Running | RunState::Pending, Some(RunState::Pending))) => RunState::Pending,
-        Some((RunState::Running | RunState::Pending, _)) => RunState::Running,
-        Some((over, job)) => match job {
+        Some(ChildStates { pipeline: RunState::Running | RunState::Pending, job: Some(RunState::Pending) }) => {
+            RunState::Pending
+        }
+        Some(ChildStates { pipeline: RunState::Running | RunState::Pending, .. }) => RunState::Running,
+        Some(ChildStates { pipeline: over, job }) => match job {
             // The pipeline is cancelled, and its job has not ended yet.
             Some(RunState::Running) => RunState::Running,
             Some(_) | None => over,
@@ -221,6 +231,7 @@ mod tests {
             (Running, Some((Failed, Some(Failed))), Failed),
             (Running, Some((Gone, None)), Gone),
         ] {
+            let child = child.map(|(pipeline, job)| ChildStates { pipeline, job });
             assert_eq!(joined(parent, child), expected, "{parent:?} {child:?}");
         }
     }
