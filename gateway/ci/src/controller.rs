@@ -17,8 +17,8 @@ use super::settings::Systems;
 use gateway_agents::registry::Registry;
 use gateway_net::telemetry::Metrics;
 use gateway_store::{Store, StoreError};
+use gateway_types::Clock;
 use gateway_workspaces::changes::{ChangeNews, ChangeNotice, Changes, Subscriber};
-use gateway_workspaces::lifetimes::Clock;
 
 mod queue;
 

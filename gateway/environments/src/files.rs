@@ -21,7 +21,7 @@ use tracing::{info, warn};
 use self::folder::{About, FOLDER, Listed, Read, scan};
 use gateway_store::StoreError;
 use gateway_types::ClusterName;
-use gateway_workspaces::agents_dir::{FileRefusal, LOOK_INTERVAL, Stamp, name_of};
+use gateway_workspaces::agents_dir::{self, FileRefusal, FolderReader, Stamp, name_of};
 use workspace_spec::document::Problem;
 use workspace_spec::environment::template::{DEFAULT_NAME, Template, TemplateName};
 
@@ -131,6 +131,23 @@ struct TemplateScan {
     missing: BTreeSet<(ClusterName, TemplateName)>,
 }
 
+/// The watch over the files.
+struct TemplateReader<K> {
+    files: Arc<TemplateFiles>,
+    keep: K,
+    seen: TemplateScan,
+}
+
+impl<K: KeepTemplates> FolderReader for TemplateReader<K> {
+    async fn look(&mut self) -> Result<(), StoreError> {
+        self.files.look(&self.keep, &mut self.seen).await
+    }
+
+    fn log_failure(&self, error: &StoreError) {
+        warn!(%error, "templates of environments cannot be stored now");
+    }
+}
+
 impl TemplateFiles {
     /// Creates the templates for a folder, if there is one. Nothing is read yet.
     #[must_use]
@@ -222,22 +239,8 @@ impl TemplateFiles {
 
     /// Scans the folder at intervals and takes over changes, until `stop`.
     pub async fn watch(self: Arc<Self>, keep: impl KeepTemplates, stop: CancellationToken) {
-        let mut seen = TemplateScan::default();
-        let mut is_store_told = false;
-        loop {
-            match self.look(&keep, &mut seen).await {
-                Ok(()) => is_store_told = false,
-                Err(error) if !is_store_told => {
-                    is_store_told = true;
-                    warn!(%error, "templates of environments cannot be stored now");
-                }
-                Err(_) => {}
-            }
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(LOOK_INTERVAL) => {}
-            }
-        }
+        let reader = TemplateReader { files: self, keep, seen: TemplateScan::default() };
+        agents_dir::watch(reader, stop).await;
     }
 
     async fn look(&self, keep: &impl KeepTemplates, seen: &mut TemplateScan) -> Result<(), StoreError> {

@@ -25,7 +25,7 @@ use gateway_store::{
     EnvironmentFilter, EnvironmentId, EnvironmentState, Forgotten, PreparationStatus, StateSet, Store, StoreError,
     StoredEnvironment,
 };
-use gateway_types::{ClusterName, UnixSeconds, UserName};
+use gateway_types::{Clock, ClusterName, UnixSeconds, UserName};
 use workspace_spec::environment::facts::{AgentFacts, TemplateVars};
 use workspace_spec::environment::template::{Rendered, Template, TemplateName};
 
@@ -38,9 +38,6 @@ pub use may::JudgedRequest;
 pub use prepare::ObjectSource;
 
 use may::JobVerdict;
-
-/// The wall clock, as an argument: tests turn it.
-pub type Clock = Arc<dyn Fn() -> UnixSeconds + Send + Sync>;
 
 /// Desired state of an environment.
 pub type DesiredEnvironment = EnvironmentState;

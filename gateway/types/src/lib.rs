@@ -50,7 +50,7 @@ pub use public_url::{BadOrigin, PublicUrl};
 pub use secret::Secret;
 pub use share::{Audience, BadAudience, Share, TerminalForAll};
 pub use template::{BadTemplate, NoName, UserTemplate, WorkspaceTemplate};
-pub use time::{BadTime, UnixSeconds};
+pub use time::{BadTime, Clock, UnixSeconds};
 
 /// Writes bytes as hexadecimal digits, in lower case.
 #[must_use]

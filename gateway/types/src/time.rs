@@ -2,11 +2,15 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
 
 const DAY_SECONDS: i64 = 24 * 60 * 60;
+
+/// The wall clock, as an argument: tests turn it.
+pub type Clock = Arc<dyn Fn() -> UnixSeconds + Send + Sync>;
 
 /// Whole seconds since 1970-01-01T00:00:00Z. Displays as RFC 3339 in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

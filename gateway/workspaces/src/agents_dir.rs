@@ -1,5 +1,5 @@
-//! Shared parts of all readers of `agents_dir`: one folder per cluster agent, polling of files for changes, and the
-//! report of files that are not in force.
+//! Shared parts of all readers of `agents_dir`: one folder per cluster agent, the [watch] for changes by polling, and
+//! the report of files that are not in force.
 
 use std::fmt;
 use std::fs::{File, Metadata};
@@ -7,11 +7,42 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use gateway_store::StoreError;
 use gateway_types::ClusterName;
+use tokio_util::sync::CancellationToken;
 use workspace_spec::document::Problem;
 
 /// Interval at which files are checked for changes. One `stat` call for each.
-pub const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+
+/// A reader of `agents_dir`, with what it keeps between two scans.
+pub trait FolderReader: Send {
+    /// Scans the folder once, and takes over changes.
+    fn look(&mut self) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Logs that changes cannot be stored now.
+    fn log_failure(&self, error: &StoreError);
+}
+
+/// Scans the folder at intervals and takes over changes, until `stop`. A store that does not answer is logged once, until
+/// it answers again.
+pub async fn watch(mut reader: impl FolderReader, stop: CancellationToken) {
+    let mut is_store_told = false;
+    loop {
+        match reader.look().await {
+            Ok(()) => is_store_told = false,
+            Err(error) if !is_store_told => {
+                is_store_told = true;
+                reader.log_failure(&error);
+            }
+            Err(_) => {}
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(LOOK_INTERVAL) => {}
+        }
+    }
+}
 
 /// Most folders that are read: far more clusters than any operator has.
 const CLUSTERS_MAX: usize = 10_000;

@@ -23,7 +23,7 @@ use tracing::{info, warn};
 pub use self::stored::StoredConfig;
 
 use self::folder::{ChangedConfig, gone, mode_in_use, scan};
-use crate::agents_dir::{LOOK_INTERVAL, Stamp};
+use crate::agents_dir::{self, FolderReader, Stamp};
 use gateway_store::{Cluster, ClusterId, ConfigVersion, Store, StoreError, wall_clock};
 use gateway_types::ClusterName;
 use workspace_spec::cluster_config::ClusterConfig;
@@ -48,6 +48,23 @@ struct ConfigScan {
     waiting: HashSet<PathBuf>,
     /// Clusters that have some configuration.
     configured: HashSet<ClusterId>,
+}
+
+/// The watch over the files.
+struct ConfigReader {
+    configs: Arc<ClusterConfigs>,
+    store: Store,
+    seen: ConfigScan,
+}
+
+impl FolderReader for ConfigReader {
+    async fn look(&mut self) -> Result<(), StoreError> {
+        self.configs.look(&self.store, &mut self.seen).await
+    }
+
+    fn log_failure(&self, error: &StoreError) {
+        warn!(%error, "configurations of clusters cannot be stored now");
+    }
 }
 
 impl ClusterConfigs {
@@ -100,22 +117,8 @@ impl ClusterConfigs {
 
     /// Scans the folder at intervals and takes over changes, until `stop`.
     pub async fn watch(self: Arc<Self>, store: Store, stop: CancellationToken) {
-        let mut seen = ConfigScan::default();
-        let mut is_store_told = false;
-        loop {
-            match self.look(&store, &mut seen).await {
-                Ok(()) => is_store_told = false,
-                Err(error) if !is_store_told => {
-                    is_store_told = true;
-                    warn!(%error, "configurations of clusters cannot be stored now");
-                }
-                Err(_) => {}
-            }
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(LOOK_INTERVAL) => {}
-            }
-        }
+        let reader = ConfigReader { configs: self, store, seen: ConfigScan::default() };
+        agents_dir::watch(reader, stop).await;
     }
 
     async fn look(&self, store: &Store, seen: &mut ConfigScan) -> Result<(), StoreError> {

@@ -6,7 +6,6 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::MissedTickBehavior;
@@ -16,7 +15,7 @@ use tracing::{info, warn};
 use crate::changes::{ChangeNews, ChangeNotice, Changes, Subscriber};
 use crate::cluster_configs::StoredConfig;
 use gateway_store::{ClusterId, ConfigVersion, Managed, Runs, Store, StoreError, WorkspaceId};
-use gateway_types::{ProviderName, TimeLimits, UnixSeconds};
+use gateway_types::{Clock, ProviderName, TimeLimits, UnixSeconds};
 use work_queue::{Requeue, WorkQueue};
 use workspace_spec::cluster_config::ClusterConfig;
 
@@ -36,9 +35,6 @@ const PAGE: u32 = 500;
 
 /// Versions of configurations whose limits are kept.
 const LIMITS_KEPT: usize = 1024;
-
-/// The wall clock, as an argument: tests turn it.
-pub type Clock = Arc<dyn Fn() -> UnixSeconds + Send + Sync>;
 
 /// Enforces the time limits of workspaces.
 pub struct LifetimeController {

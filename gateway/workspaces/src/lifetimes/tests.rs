@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use tokio::task::JoinSet;
@@ -46,7 +47,7 @@ impl Stage {
         self.life(workspace).await.desired
     }
 
-    async fn swap(&self, managed: &Managed, next: &Lifecycle) {
+    async fn swap(&self, managed: &ManagedWorkspace, next: &Lifecycle) {
         let revision = self.life(managed.workspace.id).await.revision;
         assert!(self.store.swap_lifecycle(managed.workspace.id, revision, next).await.unwrap());
         let change = ChangeNotice { workspace: managed.workspace.id, cluster: managed.cluster() };
