@@ -325,7 +325,7 @@ impl Environments {
     /// [`RefusalCode::FactsInvalid`] or [`RefusalCode::TemplateInvalid`].
     pub fn render(&self, template: &Template, info: &TemplateVars) -> Result<Rendered, EnvironmentRefusal> {
         prepare::check_facts(info)?;
-        template.render(info).map_err(|problems| EnvironmentRefusal::template(&problems))
+        prepare::fill(template, info)
     }
 
     pub(super) fn hub(&self) -> &Broadcaster {

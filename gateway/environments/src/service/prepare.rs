@@ -4,9 +4,8 @@ use super::super::record::{FinalFailure, kept_of, objects_to};
 use super::*;
 use crate::identity;
 use tunnel_proto::environments::{INVENTORY_PREFIX, OBJECTS_BYTES_MAX};
-use workspace_spec::environment::facts;
 use workspace_spec::environment::facts::{
-    EnvironmentFacts, FactProblem, Numbered, ProjectFacts, TemplateVars, UserFacts,
+    FactProblem, Numbered, ProjectFacts, TemplateVars, UnrecordedFacts, UserFacts,
 };
 use workspace_spec::environment::manifest::{Border, Manifest, RefusedCode, manifest};
 use workspace_spec::environment::slug::{environment_slug, path_slug};
@@ -58,9 +57,9 @@ impl Environments {
         request: &JobRequest,
         by: OnRecord,
     ) -> Result<ProgressStream, EnvironmentRefusal> {
-        let mut info = self.info_of(request)?;
-        check_facts(&info)?;
-        let environment = self.ensured(allowed.cluster, &info).await?;
+        let facts = self.facts_of(request)?;
+        facts.validate().map_err(|problems| facts_invalid(&problems))?;
+        let environment = self.ensured(allowed.cluster, &facts).await?;
         let job = request.job.job_id;
         if let Some(known) = self.inner.store.preparation_of(environment.id, job).await?
             && !is_of_the_moment(&known)
@@ -68,10 +67,10 @@ impl Environments {
             let awaited = AwaitedEnd::Preparation(known.id, known.job);
             return Ok(ProgressStream::new(self, environment.id, awaited).beginning(first_word(&environment)));
         }
-        self.number(&mut info, &environment);
+        let info = self.recorded(facts, &environment);
         let named = request.template.clone().unwrap_or_else(TemplateName::default_one);
         let template = self.template(&request.agent, &named)?;
-        let rendered = &self.render(&template, &info)?;
+        let rendered = &fill(&template, &info)?;
         let (environment, info, entry, job) = (&environment, &info, Some(&allowed.entry), Some(job));
         let default_namespaces = &allowed.default_namespaces;
         self.prepare(StoredPreparation { environment, rendered, info, entry, default_namespaces, job, by }).await
@@ -89,22 +88,23 @@ impl Environments {
         info.agent = self.agent(agent)?;
         info.environment.page_url = self.page_url(info.environment.id);
         check_facts(&info)?;
+        let facts = UnrecordedFacts::from(info);
         // Recorded first, because the template needs its number.
-        let environment = self.ensured(cluster, &info).await?;
-        self.number(&mut info, &environment);
+        let environment = self.ensured(cluster, &facts).await?;
+        let info = self.recorded(facts, &environment);
         let rendered = &match source {
             ObjectSource::Rendered(rendered) => rendered,
-            ObjectSource::Template(template) => self.render(&template, &info)?,
+            ObjectSource::Template(template) => fill(&template, &info)?,
         };
         let (entry, default_namespaces) = &self.inner.access.of_project(agent, &info.project.path);
         let (environment, info, entry) = (&environment, &info, entry.as_ref());
         self.prepare(StoredPreparation { environment, rendered, info, entry, default_namespaces, job: None, by }).await
     }
 
-    /// Fills in the facts that exist only once the environment is recorded.
-    fn number(&self, info: &mut TemplateVars, environment: &StoredEnvironment) {
-        info.environment.id = environment.id.get();
-        info.environment.page_url = self.page_url(environment.id.get());
+    /// Completes the facts of an environment that is recorded.
+    fn recorded(&self, facts: UnrecordedFacts, environment: &StoredEnvironment) -> TemplateVars {
+        let id = environment.id.get();
+        facts.recorded(id, self.page_url(id))
     }
 
     async fn prepare(&self, asked: StoredPreparation<'_>) -> Result<ProgressStream, EnvironmentRefusal> {
@@ -157,22 +157,18 @@ impl Environments {
         Ok(following.beginning(first))
     }
 
-    /// Returns the facts of a job, before its environment has a number.
-    fn info_of(&self, request: &JobRequest) -> Result<TemplateVars, EnvironmentRefusal> {
+    /// Returns the facts of a job.
+    fn facts_of(&self, request: &JobRequest) -> Result<UnrecordedFacts, EnvironmentRefusal> {
         let job = &request.job;
         let name = job.environment.clone().ok_or(RefusalCode::NoEnvironment)?;
         let issuer = self.inner.settings.jobs.as_ref().map(|jobs| jobs.issuer.as_str());
         let projects = issuer.unwrap_or(&self.inner.public_url).trim_end_matches('/');
-        Ok(TemplateVars {
+        Ok(UnrecordedFacts {
             agent: self.agent(&request.agent)?,
-            environment: EnvironmentFacts {
-                id: 0,
-                slug: environment_slug(&name),
-                name,
-                page_url: self.page_url(0),
-                url: request.url.clone(),
-                tier: job.tier.clone(),
-            },
+            slug: environment_slug(&name),
+            name,
+            url: request.url.clone(),
+            tier: job.tier.clone(),
             project: ProjectFacts {
                 id: job.project_id,
                 slug: path_slug(&job.project_path),
@@ -186,19 +182,23 @@ impl Environments {
     }
 
     /// Returns the environment of these facts, and records it first if it is not known.
-    async fn ensured(&self, cluster: ClusterId, info: &TemplateVars) -> Result<StoredEnvironment, EnvironmentRefusal> {
+    async fn ensured(
+        &self,
+        cluster: ClusterId,
+        facts: &UnrecordedFacts,
+    ) -> Result<StoredEnvironment, EnvironmentRefusal> {
         let random = random_key::<INVENTORY_BYTES>().map_err(|_| RefusalCode::StoreUnavailable)?;
-        let inventory = format!("{}{}-{random}", INVENTORY_PREFIX, info.key());
+        let inventory = format!("{}{}-{random}", INVENTORY_PREFIX, facts.key());
         let new = NewEnvironment {
             cluster,
-            project_id: info.project.id,
-            project_path: &info.project.path,
-            name: &info.environment.name,
-            slug: &info.environment.slug,
+            project_id: facts.project.id,
+            project_path: &facts.project.path,
+            name: &facts.name,
+            slug: &facts.slug,
             inventory: &inventory,
         };
         let store = &self.inner.store;
-        let is_it = |known: &StoredEnvironment| known.name == info.environment.name;
+        let is_it = |known: &StoredEnvironment| known.name == facts.name;
         let mut known = store.ensure_environment(&new, self.inner.now()).await?;
         // A slug is free for another name once the environment that had it has ended and none of its objects is left.
         if !is_it(&known) && store.forget_free_environment(known.id).await? {
@@ -244,8 +244,13 @@ fn mark(object: &mut serde_json::Value, inventory: &str) {
 }
 
 /// Checks facts.
-pub(super) fn check_facts(info: &facts::TemplateVars) -> Result<(), EnvironmentRefusal> {
+pub(super) fn check_facts(info: &TemplateVars) -> Result<(), EnvironmentRefusal> {
     info.validate().map_err(|problems| facts_invalid(&problems))
+}
+
+/// Fills facts that were checked into a template.
+pub(super) fn fill(template: &Template, info: &TemplateVars) -> Result<Rendered, EnvironmentRefusal> {
+    template.render(info).map_err(|problems| EnvironmentRefusal::template(&problems))
 }
 
 fn facts_invalid(problems: &[FactProblem]) -> EnvironmentRefusal {

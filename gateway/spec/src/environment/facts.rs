@@ -45,6 +45,30 @@ pub struct TemplateVars {
     pub user: Option<UserFacts>,
 }
 
+/// Facts that are known before an environment is recorded: [`TemplateVars`] without its number and the URL of the page
+/// that has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnrecordedFacts {
+    /// The cluster agent.
+    pub agent: AgentFacts,
+    /// Name of the environment, as the project gave it.
+    pub name: String,
+    /// Its name, fit for names of objects.
+    pub slug: String,
+    /// URL under which the deployed app is reached, if known.
+    pub url: Option<String>,
+    /// Its deployment tier, if it has one.
+    pub tier: Option<String>,
+    /// The project that the environment is of.
+    pub project: ProjectFacts,
+    /// The pipeline of the job that asks, if a job does.
+    pub ci_pipeline: Option<Numbered>,
+    /// The job that asks, if one does.
+    pub ci_job: Option<Numbered>,
+    /// User who started the job.
+    pub user: Option<UserFacts>,
+}
+
 /// A cluster agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -124,12 +148,11 @@ impl fmt::Display for FactProblem {
     }
 }
 
-impl TemplateVars {
-    /// Returns the unique key of the environment: `{slug}-{project}-{agent}`, which can be read in one way only because
-    /// the last two parts are numbers.
+impl UnrecordedFacts {
+    /// Returns the unique key of the environment, as [`TemplateVars::key`].
     #[must_use]
     pub fn key(&self) -> String {
-        format!("{}-{}-{}", self.environment.slug, self.project.id, self.agent.id)
+        key(&self.slug, &self.project, &self.agent)
     }
 
     /// Checks lengths, characters and addresses.
@@ -137,6 +160,91 @@ impl TemplateVars {
     /// # Errors
     /// All facts with invalid values; never empty.
     pub fn validate(&self) -> Result<(), Vec<FactProblem>> {
+        CheckedFacts {
+            agent: &self.agent,
+            id: None,
+            name: &self.name,
+            slug: &self.slug,
+            page_url: None,
+            url: self.url.as_deref(),
+            tier: self.tier.as_deref(),
+            project: &self.project,
+            ci_pipeline: self.ci_pipeline,
+            ci_job: self.ci_job,
+            user: self.user.as_ref(),
+        }
+        .check()
+    }
+
+    /// Completes the facts, once the environment is recorded.
+    #[must_use]
+    pub fn recorded(self, id: u64, page_url: String) -> TemplateVars {
+        let Self { agent, name, slug, url, tier, project, ci_pipeline, ci_job, user } = self;
+        let environment = EnvironmentFacts { id, name, slug, page_url, url, tier };
+        TemplateVars { agent, environment, project, ci_pipeline, ci_job, user }
+    }
+}
+
+impl From<TemplateVars> for UnrecordedFacts {
+    fn from(facts: TemplateVars) -> Self {
+        let TemplateVars { agent, environment, project, ci_pipeline, ci_job, user } = facts;
+        let EnvironmentFacts { id: _, name, slug, page_url: _, url, tier } = environment;
+        Self { agent, name, slug, url, tier, project, ci_pipeline, ci_job, user }
+    }
+}
+
+fn key(slug: &str, project: &ProjectFacts, agent: &AgentFacts) -> String {
+    format!("{slug}-{}-{}", project.id, agent.id)
+}
+
+impl TemplateVars {
+    /// Returns the unique key of the environment: `{slug}-{project}-{agent}`, which can be read in one way only because
+    /// the last two parts are numbers.
+    #[must_use]
+    pub fn key(&self) -> String {
+        key(&self.environment.slug, &self.project, &self.agent)
+    }
+
+    /// Checks lengths, characters and addresses.
+    ///
+    /// # Errors
+    /// All facts with invalid values; never empty.
+    pub fn validate(&self) -> Result<(), Vec<FactProblem>> {
+        let environment = &self.environment;
+        CheckedFacts {
+            agent: &self.agent,
+            id: Some(environment.id),
+            name: &environment.name,
+            slug: &environment.slug,
+            page_url: Some(&environment.page_url),
+            url: environment.url.as_deref(),
+            tier: environment.tier.as_deref(),
+            project: &self.project,
+            ci_pipeline: self.ci_pipeline,
+            ci_job: self.ci_job,
+            user: self.user.as_ref(),
+        }
+        .check()
+    }
+}
+
+/// Facts to check; those of an environment that is not recorded have no number and no page.
+struct CheckedFacts<'a> {
+    agent: &'a AgentFacts,
+    id: Option<u64>,
+    name: &'a str,
+    slug: &'a str,
+    page_url: Option<&'a str>,
+    url: Option<&'a str>,
+    tier: Option<&'a str>,
+    project: &'a ProjectFacts,
+    ci_pipeline: Option<Numbered>,
+    ci_job: Option<Numbered>,
+    user: Option<&'a UserFacts>,
+}
+
+impl CheckedFacts<'_> {
+    fn check(&self) -> Result<(), Vec<FactProblem>> {
         let mut check = Check::default();
         check.ids(self);
         check.that(
@@ -145,23 +253,25 @@ impl TemplateVars {
             "is not the name of a cluster agent: a-z, 0-9 and inner dashes, at most 40",
         );
         check.url("agent.url", &self.agent.url);
-        check.text("environment.name", &self.environment.name, NAME_BYTES_MAX);
+        check.text("environment.name", self.name, NAME_BYTES_MAX);
         check.that(
             "environment.slug",
-            is_environment_slug(&self.environment.slug),
+            is_environment_slug(self.slug),
             "must begin with a letter and have a-z, 0-9 and inner dashes, at most 24",
         );
-        check.url("environment.page_url", &self.environment.page_url);
-        if let Some(url) = &self.environment.url {
+        if let Some(page_url) = self.page_url {
+            check.url("environment.page_url", page_url);
+        }
+        if let Some(url) = self.url {
             check.url("environment.url", url);
         }
-        if let Some(tier) = &self.environment.tier {
+        if let Some(tier) = self.tier {
             check.that("environment.tier", is_dns_label(tier), "must have a-z, 0-9 and inner dashes, at most 63");
         }
         check.that("project.slug", is_dns_label(&self.project.slug), "must have a-z, 0-9 and inner dashes, at most 63");
         check.text("project.path", &self.project.path, PATH_BYTES_MAX);
         check.url("project.url", &self.project.url);
-        if let Some(user) = &self.user {
+        if let Some(user) = self.user {
             check.text("user.username", &user.username, NAME_BYTES_MAX);
         }
         if check.problems.is_empty() { Ok(()) } else { Err(check.problems) }
@@ -187,14 +297,14 @@ impl Check {
         }
     }
 
-    fn ids(&mut self, info: &TemplateVars) {
+    fn ids(&mut self, facts: &CheckedFacts<'_>) {
         let ids = [
-            ("agent.id", Some(info.agent.id)),
-            ("environment.id", Some(info.environment.id)),
-            ("project.id", Some(info.project.id)),
-            ("ci_pipeline.id", info.ci_pipeline.map(|pipeline| pipeline.id)),
-            ("ci_job.id", info.ci_job.map(|job| job.id)),
-            ("user.id", info.user.as_ref().map(|user| user.id)),
+            ("agent.id", Some(facts.agent.id)),
+            ("environment.id", facts.id),
+            ("project.id", Some(facts.project.id)),
+            ("ci_pipeline.id", facts.ci_pipeline.map(|pipeline| pipeline.id)),
+            ("ci_job.id", facts.ci_job.map(|job| job.id)),
+            ("user.id", facts.user.map(|user| user.id)),
         ];
         for (path, id) in ids {
             self.that(path, id.is_none_or(|id| id <= ID_MAX), format!("must not be more than {ID_MAX}"));
@@ -301,7 +411,12 @@ mod tests {
         bad.environment.tier = Some("a b".to_owned());
         bad.project = ProjectFacts { id: 1, slug: String::new(), path: String::new(), url: "x".to_owned() };
         bad.user = Some(UserFacts { id: 1, username: "a".repeat(256) });
-        let paths: Vec<_> = bad.validate().unwrap_err().iter().map(|problem| problem.path).collect();
+        let paths_of = |checked: Result<(), Vec<FactProblem>>| -> Vec<_> {
+            checked.unwrap_err().iter().map(|problem| problem.path).collect()
+        };
+        let paths = paths_of(bad.validate());
+        let unrecorded: Vec<_> = paths.iter().copied().filter(|path| *path != "environment.page_url").collect();
+        assert_eq!(paths_of(UnrecordedFacts::from(bad).validate()), unrecorded);
         assert_eq!(
             paths,
             [
@@ -319,6 +434,14 @@ mod tests {
                 "user.username"
             ]
         );
+    }
+
+    #[test]
+    fn facts_of_a_recorded_environment_are_those_from_before_with_its_number() {
+        let EnvironmentFacts { id, page_url, .. } = info().environment;
+        let unrecorded = UnrecordedFacts::from(info());
+        assert_eq!((unrecorded.validate(), unrecorded.key()), (Ok(()), info().key()));
+        assert_eq!(unrecorded.recorded(id, page_url), info());
     }
 
     #[test]
