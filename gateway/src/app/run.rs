@@ -69,14 +69,8 @@ impl App {
         background.spawn(recheck(self.base.registry.clone(), self.base.store.clone(), self.closed.clone()));
         self.ci.execute(&self.base, &self.controller.changes, &background);
         let (registry, store) = (self.base.registry.clone(), self.base.store.clone());
-        self.environments.execute(
-            registry,
-            store,
-            &self.controller.configs,
-            &self.base.drain,
-            &background,
-            &self.closed,
-        );
+        let configs = &self.controller.configs;
+        self.environments.execute(registry, store, configs, &self.base.drain, &background, &self.closed);
         execute(self.controller, &self.ci, &background, &self.closed);
         let public = self.public.clone();
         background.spawn(async move { public.greet_provider().await });
@@ -98,10 +92,7 @@ impl App {
         let served = async move { listener.run(drain, closed, for_agents, serve).await };
         background.spawn(lost.clone().serving(served, self.closed.clone()));
         if let Some(listener) = self.listeners.admin {
-            let router = admin::router(self.admin.clone());
-            let serve = move |connection| admin::serve(router.clone(), connection);
-            let (drain, stopped) = (background.clone(), background.draining().clone());
-            background.spawn(async move { listener.run(drain, stopped, Placing::Here, serve).await });
+            background.spawn(serve_admin(listener, admin::router(self.admin.clone()), background.clone()));
         }
         tokio::select! {
             () = stop.cancelled() => {}
@@ -158,6 +149,13 @@ async fn serve_users(
     listener.run(drain, draining, placing, serve.clone()).await;
     // The drain does not wait for these: they are answered at once.
     listener.run(late, ended, Placing::Here, serve).await;
+}
+
+/// Serves the operator's pages for as long as the other tasks run.
+async fn serve_admin(listener: Listener, router: axum::Router, background: Drain) {
+    let serve = move |connection| admin::serve(router.clone(), connection);
+    let stopped = background.draining().clone();
+    listener.run(background, stopped, Placing::Here, serve).await;
 }
 
 /// Starts the tasks that reconcile workspaces.
