@@ -34,7 +34,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::pump::{ConnectionDirection, LinkDirection, StreamPair, finish_both, reset_on_drop, swallow_both};
 
-pub use self::check::{Checked, check};
+pub use self::check::{LinkMeasurement, check};
 pub use self::cli::{RelayArgs, run};
 pub use self::spec::{BadLink, LinkSpec};
 pub use self::toxic::{Toxic, ToxicKind};

@@ -88,7 +88,7 @@ pub async fn run(arguments: ResultsArgs, stop: CancellationToken) -> anyhow::Res
         arguments.quick || !cfg!(debug_assertions),
         "this program is built without optimisation; build it, the gateway and the agent with --release, or use --quick"
     );
-    if network::enter(arguments.network).await? == network::Entered::Elsewhere {
+    if network::enter(arguments.network).await? == network::NamespaceEntry::Elsewhere {
         return Ok(());
     }
     let names = if arguments.only.is_empty() { SectionName::ALL.to_vec() } else { arguments.only.clone() };

@@ -192,7 +192,7 @@ pub struct Collector {
     merged: Arc<Mutex<Merged>>,
 }
 
-/// Data that a collector gathered; the measured half of an [`crate::outcome::Outcome`].
+/// Data that a collector gathered; the measured half of a [`RunOutcome`](crate::outcome::RunOutcome).
 #[derive(Clone, Debug, Default)]
 pub struct CollectedStats {
     /// Arrivals.

@@ -34,7 +34,7 @@ use gateway_edge::service::Edge;
 use gateway_environments::service::Environments;
 use gateway_net::acme::{AcmeError, Renewal};
 use gateway_net::audit::Writer;
-use gateway_net::inherited::Inherited;
+use gateway_net::inherited::InheritedSockets;
 use gateway_net::limits::UsageLimits;
 use gateway_net::listen::Listener;
 use gateway_net::tls::Tls;
@@ -99,14 +99,14 @@ impl App {
     /// # Errors
     /// [`StartError`] names what to change.
     pub async fn bind(config: Config) -> Result<Self, StartError> {
-        Self::bind_with(config, Inherited::default()).await
+        Self::bind_with(config, InheritedSockets::default()).await
     }
 
     /// Like [`App::bind`], with sockets of a service manager, which are used if they match a listener.
     ///
     /// # Errors
     /// [`StartError`] names what to change.
-    pub async fn bind_with(mut config: Config, inherited: Inherited) -> Result<Self, StartError> {
+    pub async fn bind_with(mut config: Config, inherited: InheritedSockets) -> Result<Self, StartError> {
         gateway_config::advice(&config).iter().for_each(|advice| warn!("{advice}"));
         // First of all: while another gateway serves, its addresses are not free either.
         let single = Arc::new(SingleGateway::take(&config.store, PATIENCE).await?);

@@ -14,7 +14,7 @@ use gateway_cli::{
     run_whoami, run_workspace,
 };
 use gateway_config::{Config, process_environment};
-use gateway_net::inherited::Inherited;
+use gateway_net::inherited::InheritedSockets;
 use gateway_net::telemetry;
 use gateway_net::workers::Workers;
 use gateway_store::{SingleError, wall_clock};
@@ -130,7 +130,7 @@ fn ready(config: Config) -> Result<Config, Exit> {
 
 async fn serve(config: Config) -> anyhow::Result<()> {
     allow_open_files(&config);
-    let inherited = Inherited::from_environment()?;
+    let inherited = InheritedSockets::from_environment()?;
     let count = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let (workers, _threads) = Workers::start(&Handle::current(), count)?;
     let app = App::bind_with(config, inherited).await?;

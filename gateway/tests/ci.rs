@@ -21,7 +21,7 @@ use gateway_agents::registry::Registry;
 use gateway_ci::provider::command::{CommandProvider as Program, CommandSettings};
 use gateway_ci::provider::{CacheKey, NewRun, Provider, RunKey};
 use gateway_config::{CiEditor, CiProvider, CiSystem, CommandCi, Config, StoreConfig, StoreUrl};
-use gateway_store::{CiRun, CiState, Managed, NewCi, NewCiRun, Quotas, Runs, Store, wall_clock};
+use gateway_store::{CiRun, CiState, ManagedWorkspace, NewCi, NewCiRun, Quotas, Runs, Store, wall_clock};
 use gateway_types::token::{Token, TokenKind};
 use gateway_types::{ActualState, DesiredState, Lifecycle, WorkspaceName};
 use serde_json::Value;
@@ -137,7 +137,7 @@ impl World {
         told
     }
 
-    async fn managed(&self) -> Managed {
+    async fn managed(&self) -> ManagedWorkspace {
         self.store.managed(&"app".parse().unwrap()).await.unwrap().expect("it is there")
     }
 

@@ -15,7 +15,9 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use gateway_ci::provider::command::{CommandProvider, CommandSettings, ENVIRONMENT};
-use gateway_ci::provider::{CacheKey, Forgotten, NewRun, Provider, ProviderError, RunKey, RunRef, RunState, RunStatus};
+use gateway_ci::provider::{
+    CacheDeletion, CacheKey, NewRun, Provider, ProviderError, RunKey, RunRef, RunState, RunStatus,
+};
 use gateway_store::{SecretText, Variable, VariableKind, wall_clock};
 use gateway_types::WorkspaceName;
 use gateway_types::token::{Token, TokenKind};
@@ -232,9 +234,9 @@ async fn creating_again_gives_the_same_run_and_another_one_has_to_wait() {
     assert_eq!(lab.status(&second).await.state, RunState::Running);
     lab.provider.cancel(&second).await.expect("cancelled");
     assert_eq!(lab.end(&second).await.0, RunState::Cancelled);
-    assert_eq!(lab.provider.forget(&lab.cache).await, Ok(Forgotten::Gone));
+    assert_eq!(lab.provider.forget(&lab.cache).await, Ok(CacheDeletion::Gone));
     assert!(!lab.folder().exists());
-    assert_eq!(lab.provider.forget(&lab.cache).await, Ok(Forgotten::Gone));
+    assert_eq!(lab.provider.forget(&lab.cache).await, Ok(CacheDeletion::Gone));
     assert_eq!(lab.status(&second).await.state, RunState::Gone);
     assert_eq!(lab.trace(&second).await, "");
 }

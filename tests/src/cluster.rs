@@ -13,8 +13,8 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_util::bytes::Bytes;
 use tunnel_link::channel_io::ChannelIo;
-use tunnel_link::grpc::{ConnectError, Dialed, dial, drive};
-use tunnel_link::pace::Paced;
+use tunnel_link::grpc::{ConnectError, DialedLink, dial, drive};
+use tunnel_link::pace::PacedStream;
 use tunnel_link::session::{LinkHold, Session};
 use tunnel_proto::environments::ObjectRef;
 use tunnel_proto::hello::{Hello, Resume, Role, Welcome};
@@ -287,11 +287,11 @@ pub async fn connect(
     token: &str,
     hello: Hello,
     tasks: &mut JoinSet<()>,
-) -> Result<Dialed, ConnectError> {
+) -> Result<DialedLink, ConnectError> {
     let stream = TcpStream::connect(address).await.expect("it listens");
     let authority = address.to_string().parse().expect("an authority");
     let scheme = "http".parse().expect("a scheme");
-    let (stream, pace) = Paced::new(stream, tunnel_link::socket::limit_queue);
+    let (stream, pace) = PacedStream::new(stream, tunnel_link::socket::limit_queue);
     let (connection, answer) = dial(stream, pace, authority, scheme, Some(token), hello).await?;
     tasks.spawn(async move {
         connection.await.ok();
@@ -299,10 +299,10 @@ pub async fn connect(
     tokio::time::timeout(PATIENCE, answer).await.expect("an answer")
 }
 
-fn serve(dialed: Dialed, link: LinkHold, tasks: &mut JoinSet<()>) {
+fn serve(dialed: DialedLink, link: LinkHold, tasks: &mut JoinSet<()>) {
     dialed.attach(link.clone());
     tasks.spawn(async move {
-        let Dialed { reader, .. } = dialed;
+        let DialedLink { reader, .. } = dialed;
         drive(&link, reader).await;
     });
 }

@@ -38,7 +38,7 @@ use gateway_workspaces::cluster_configs::ClusterConfigs;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tunnel_link::backoff::Backoff;
-use tunnel_link::drain::Drained;
+use tunnel_link::drain::DrainResult;
 use tunnel_proto::hello::Port;
 use workspace_agent::{
     Agent, DialEnded, Gateway, LocalMachine, MEMORY_BUDGET_BYTES, Options, Ports, TerminalOptions, Terminals,
@@ -67,7 +67,7 @@ pub struct TestGateway {
     /// Its one-time sign-in link; empty where an identity provider signs users in.
     pub sign_in_link: String,
     stop: CancellationToken,
-    task: JoinSet<Drained>,
+    task: JoinSet<DrainResult>,
 }
 
 impl TestGateway {
@@ -239,7 +239,7 @@ impl TestGateway {
     }
 
     /// Stops it and returns how the drain went.
-    pub async fn stop(mut self) -> Drained {
+    pub async fn stop(mut self) -> DrainResult {
         self.stop.cancel();
         let stopped = tokio::time::timeout(PATIENCE, self.task.join_next()).await;
         stopped.expect("the gateway stops").expect("it ran").expect("it did not panic")

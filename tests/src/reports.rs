@@ -1,6 +1,6 @@
 //! Clusters as far as the store knows them: for tests in which no cluster agent runs, and the test says what one would report.
 
-use gateway_store::{Managed, Observation, Store, wall_clock};
+use gateway_store::{ManagedWorkspace, Observation, Store, wall_clock};
 use gateway_types::ActualState;
 use gateway_workspaces::addresses::Addresses;
 use gateway_workspaces::changes::{ChangeNotice, Changes};
@@ -22,7 +22,7 @@ impl TestGateway {
     }
 
     /// Makes a workspace of `dev` in a cluster, without variables and from the built-in devfile.
-    pub async fn workspace_in(&self, cluster: &str, name: &str) -> Managed {
+    pub async fn workspace_in(&self, cluster: &str, name: &str) -> ManagedWorkspace {
         let zone = "localhost".parse().unwrap();
         let (public_url, agents_url) = ("http://localhost".to_owned(), "http://localhost:8081".to_owned());
         let addresses = Addresses { zone, public_url, agents_url };
@@ -34,7 +34,7 @@ impl TestGateway {
     }
 
     /// Returns what is known of a workspace that is run for its owner.
-    pub async fn managed(&self, workspace: &str) -> Managed {
+    pub async fn managed(&self, workspace: &str) -> ManagedWorkspace {
         let found = self.store.managed(&workspace.parse().unwrap()).await.expect("the store answers");
         found.unwrap_or_else(|| panic!("{workspace} is not managed"))
     }

@@ -2,8 +2,8 @@
 
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tunnel_link::grpc::{ConnectError, Dialed, dial, drive};
-use tunnel_link::pace::Paced;
+use tunnel_link::grpc::{ConnectError, DialedLink, dial, drive};
+use tunnel_link::pace::PacedStream;
 use tunnel_link::session::Session;
 use tunnel_proto::hello::{Hello, HostMode, Role};
 use tunnel_proto::limit::OPEN_CREDIT_BYTES;
@@ -14,7 +14,7 @@ use crate::{PATIENCE, TestGateway};
 
 /// An agent without habits.
 #[derive(Debug)]
-pub struct Scripted {
+pub struct ScriptedAgent {
     /// Its end of the session. Channels wait here until the test accepts them.
     pub session: Session,
     _tasks: JoinSet<()>,
@@ -40,7 +40,7 @@ pub fn hello() -> Hello {
     }
 }
 
-impl Scripted {
+impl ScriptedAgent {
     /// Attaches as the agent of a workspace of `dev`.
     pub async fn attach(gateway: &TestGateway, workspace: &str) -> Self {
         let token = gateway.agent_token(workspace).await;
@@ -54,7 +54,7 @@ impl Scripted {
         let stream = TcpStream::connect(gateway.addresses.agents).await.expect("it listens");
         let authority = gateway.addresses.agents.to_string().parse().expect("an authority");
         let scheme = "http".parse().expect("a scheme");
-        let (stream, pace) = Paced::new(stream, tunnel_link::socket::limit_queue);
+        let (stream, pace) = PacedStream::new(stream, tunnel_link::socket::limit_queue);
         let (connection, answer) = dial(stream, pace, authority, scheme, Some(token), hello).await?;
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
@@ -66,7 +66,7 @@ impl Scripted {
         dialed.attach(session.link());
         let driven = session.clone();
         tasks.spawn(async move {
-            let Dialed { reader, .. } = dialed;
+            let DialedLink { reader, .. } = dialed;
             drive(&driven.link(), reader).await;
         });
         Ok(Self { session, _tasks: tasks })

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use e2e::raw::{Message, Raw, RawApp};
-use e2e::scripted::Scripted;
+use e2e::scripted::ScriptedAgent;
 use e2e::{PATIENCE, TestGateway, until};
 use gateway_config::TlsFiles;
 use gateway_store::wall_clock;
@@ -291,7 +291,7 @@ async fn port_is_closed_when_nothing_listens_and_when_the_app_hangs_up() {
 #[tokio::test]
 async fn open_times_out_when_the_agent_does_not_answer() {
     let gateway = TestGateway::start_with(|config| config.timeouts.channel_open = SHORT).await;
-    let agent = Scripted::attach(&gateway, "one").await;
+    let agent = ScriptedAgent::attach(&gateway, "one").await;
     check_row(&gateway, &gateway.authority("one", 4000), &row("open_timeout", 504)).await;
     // The agent hears that nobody waits any more.
     for _ in CLIENTS {

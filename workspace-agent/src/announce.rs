@@ -11,7 +11,7 @@ use std::time::Duration;
 use tunnel_proto::hello::Welcome;
 
 use crate::dial::Observer;
-use crate::listening::{Announced, LocalAddress};
+use crate::listening::{AnnouncedPorts, LocalAddress};
 use crate::ports::{self, Ports};
 use crate::{AgentEvent, Options};
 
@@ -55,7 +55,7 @@ fn place(welcome: &Welcome) -> LocalAddress {
 fn announce(connected: &Receiver<LocalAddress>, ports: &Arc<Ports>, terminal: bool) {
     let Ok(mut place) = connected.recv() else { return };
     let listening = ports::listening(ports, terminal).ok();
-    let mut announced = Announced::default();
+    let mut announced = AnnouncedPorts::default();
     announced.appeared(listening.as_deref().unwrap_or_default());
     let mut text = place.greeting(listening.as_deref());
     loop {

@@ -117,10 +117,12 @@ pub struct RunArguments {
 
     /// Port to expose, with options: PORT[:host=localhost|original][:protocol=h2]. Repeatable; none exposes every loopback
     /// port, and one closes all others: --app has the same options and closes none.
+    #[allow(rustdoc::broken_intra_doc_links, reason = "a text of `--help`: the brackets stand for options")]
     #[arg(long = "port", value_name = "PORT")]
     pub ports: Vec<PortArgument>,
 
     /// Options of a port, without exposing or closing any: PORT[:host=localhost|original][:protocol=h2]. Repeatable.
+    #[allow(rustdoc::broken_intra_doc_links, reason = "a text of `--help`: the brackets stand for options")]
     #[arg(long = "app", value_name = "PORT")]
     pub apps: Vec<PortArgument>,
 

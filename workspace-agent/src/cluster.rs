@@ -23,7 +23,7 @@ use tunnel_proto::hello::Role;
 use tunnel_proto::reason::Reason;
 use tunnel_proto::reconcile::RECONCILE_PORT;
 
-use crate::dial::{Connected, DialFailure, Gateway, Network, Offer, Transport};
+use crate::dial::{DialFailure, Gateway, GatewayConnection, Network, Offer, Transport};
 use crate::{Agent, DialEnded, Ports, TokenSource};
 
 /// Default name of the lease.
@@ -202,7 +202,7 @@ struct ClusterNetwork {
 impl Network for ClusterNetwork {
     type Socket = DuplexStream;
 
-    async fn dial(&self, offer: Offer) -> Result<Connected, DialFailure> {
+    async fn dial(&self, offer: Offer) -> Result<GatewayConnection, DialFailure> {
         self.gateway.connect(offer).await
     }
 

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use tunnel_link::backoff::Backoff;
-use tunnel_link::grpc::{ConnectError, Dialed, drive};
+use tunnel_link::grpc::{ConnectError, DialedLink, drive};
 use tunnel_link::session::{LinkEnd, LinkHold, Session};
 use tunnel_proto::hello::{Hello, Join, Role, Welcome};
 use tunnel_proto::limit::{OPEN_CREDIT_BYTES, REPLAY_BYTES_MAX, RESUME_ANSWER_TIMEOUT, SESSION_BUDGET_BYTES};
@@ -33,7 +33,7 @@ use tunnel_proto::version;
 pub use tunnel_link::connect::DialedStream;
 pub use tunnel_link::proxy::{BadProxy, Proxy};
 
-pub use self::connect::{BadGateway, Connected, Gateway, GatewayError, Offer, TlsError};
+pub use self::connect::{BadGateway, Gateway, GatewayConnection, GatewayError, Offer, TlsError};
 pub use self::credential::{BadClientFiles, ClientFiles, ClientKey};
 use self::decide::Streak;
 pub(crate) use self::decide::with_sources;
@@ -331,7 +331,7 @@ impl<N: Network> Agent<N> {
     async fn take_up(
         &mut self,
         carried: &mut Option<ActiveSession>,
-        dialed: &Dialed,
+        dialed: &DialedLink,
         stop: &CancellationToken,
     ) -> Result<LinkHold, SessionError> {
         let welcome = &dialed.welcome;
@@ -368,7 +368,7 @@ impl<N: Network> Agent<N> {
     async fn serve(
         &mut self,
         carried: &mut Option<ActiveSession>,
-        dialed: Dialed,
+        dialed: DialedLink,
         mut connection: LinkConnection,
         stop: &CancellationToken,
     ) -> Option<DialFailure> {
@@ -378,7 +378,7 @@ impl<N: Network> Agent<N> {
         };
         let session = link.session();
         let carried = carried.as_mut()?;
-        let Dialed { reader, .. } = dialed;
+        let DialedLink { reader, .. } = dialed;
         let mut driver = Box::pin(drive(&link, reader));
         // Set once the connection has ended: frames received before, a Close among them, are still read, but not for
         // ever.

@@ -52,11 +52,11 @@ fn is_reached(address: &str) -> Option<bool> {
 
 /// The ports that were announced so far.
 #[derive(Clone, Debug, Default)]
-pub struct Announced {
+pub struct AnnouncedPorts {
     ports: BTreeSet<u16>,
 }
 
-impl Announced {
+impl AnnouncedPorts {
     /// Returns the ports that were not there at the last call.
     pub fn appeared(&mut self, ports: &[u16]) -> Vec<u16> {
         let now: BTreeSet<u16> = ports.iter().copied().collect();
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn person_is_told_of_each_port_when_it_appears_and_again_when_it_comes_back() {
-        let mut announced = Announced::default();
+        let mut announced = AnnouncedPorts::default();
         assert_eq!(announced.appeared(&[22, 80]), [22, 80]);
         assert_eq!(announced.appeared(&[22, 80, 3000]), [3000]);
         assert_eq!(announced.appeared(&[22]), [0; 0]);

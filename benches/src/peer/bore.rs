@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use futures_util::FutureExt as _;
 
-use super::program::{Invocation, Needed, Programs, free_address, wait_for_listener};
+use super::program::{Invocation, PeerProgram, Programs, free_address, wait_for_listener};
 use super::{Peer, RoutingKind};
 
 /// bore's control port is a constant of the program.
@@ -18,7 +18,7 @@ pub(super) const BORE: Peer = Peer {
     name: "bore",
     kind: RoutingKind::Port,
     encrypted: false,
-    programs: Programs(&[Needed { name: "bore", version: "--version", source: "cargo install bore-cli" }]),
+    programs: Programs(&[PeerProgram { name: "bore", version: "--version", source: "cargo install bore-cli" }]),
     about: "bore, one connection through the server for each of a user's",
     raise: |crew| {
         async {

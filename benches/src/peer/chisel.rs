@@ -2,7 +2,7 @@
 
 use futures_util::FutureExt as _;
 
-use super::program::{Invocation, Needed, Programs, free_address, wait_for_listener};
+use super::program::{Invocation, PeerProgram, Programs, free_address, wait_for_listener};
 use super::{Peer, RoutingKind};
 
 const SOURCE: &str = "built from source: Go module github.com/jpillora/chisel, see benches/README.md";
@@ -12,7 +12,7 @@ pub(super) const CHISEL: Peer = Peer {
     name: "chisel",
     kind: RoutingKind::Port,
     encrypted: true,
-    programs: Programs(&[Needed { name: "chisel", version: "--version", source: SOURCE }]),
+    programs: Programs(&[PeerProgram { name: "chisel", version: "--version", source: SOURCE }]),
     about: "chisel, reverse mode (SSH inside a WebSocket)",
     raise: |crew| {
         async {

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::check::Checker;
 use super::meter::{is_busy, wait_until_idle};
-use super::subject::{Started, Subject, SubjectApp};
+use super::subject::{StartedSubject, Subject, SubjectApp};
 use super::wrk;
 use crate::clock::float;
 use crate::live::ProgressReporter;
@@ -149,7 +149,7 @@ async fn loads(
     plan: &ComparePlan,
     name: &str,
     round: u32,
-    started: &Started,
+    started: &StartedSubject,
     place: &Path,
     found: &mut Comparison,
 ) -> anyhow::Result<()> {
@@ -189,7 +189,12 @@ async fn loads(
 ///
 /// # Errors
 /// Fails if the profile could not be run.
-pub async fn measure(work: &Work, name: &str, started: &Started, plan: &ComparePlan) -> anyhow::Result<RunOutcome> {
+pub async fn measure(
+    work: &Work,
+    name: &str,
+    started: &StartedSubject,
+    plan: &ComparePlan,
+) -> anyhow::Result<RunOutcome> {
     let trees = started.trees();
     let context = Context {
         profile: work.profile,
@@ -208,7 +213,7 @@ pub async fn measure(work: &Work, name: &str, started: &Started, plan: &CompareP
     Ok(outcome)
 }
 
-async fn wrk_values(work: &Work, started: &Started, place: &Path) -> anyhow::Result<BTreeMap<String, f64>> {
+async fn wrk_values(work: &Work, started: &StartedSubject, place: &Path) -> anyhow::Result<BTreeMap<String, f64>> {
     let trees = started.trees();
     let target = started.target();
     wrk::run(work, &target, Duration::from_secs(1), place).await?;

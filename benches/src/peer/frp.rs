@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use futures_util::FutureExt as _;
 
 use super::crew::Crew;
-use super::program::{Invocation, Needed, Programs, free_address, wait_for_listener};
+use super::program::{Invocation, PeerProgram, Programs, free_address, wait_for_listener};
 use super::{HOST, Peer, RoutingKind};
 
 const SOURCE: &str = "built from source: Go module github.com/fatedier/frp, see benches/README.md";
 const PROGRAMS: Programs = Programs(&[
-    Needed { name: "frps", version: "--version", source: SOURCE },
-    Needed { name: "frpc", version: "", source: SOURCE },
+    PeerProgram { name: "frps", version: "--version", source: SOURCE },
+    PeerProgram { name: "frpc", version: "", source: SOURCE },
 ]);
 
 /// frp's HTTP proxy.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use futures_util::FutureExt as _;
 
 use super::crew::Crew;
-use super::program::{Invocation, Needed, Programs, free_address, wait_for_listener};
+use super::program::{Invocation, PeerProgram, Programs, free_address, wait_for_listener};
 use super::{HOST, Peer, RoutingKind};
 
 /// Two HAProxy in a row.
@@ -13,7 +13,7 @@ pub(super) const HAPROXY_HAPROXY: Peer = Peer {
     name: "haproxy-haproxy",
     kind: RoutingKind::Host,
     encrypted: false,
-    programs: Programs(&[Needed { name: "haproxy", version: "-v", source: "Debian package haproxy" }]),
+    programs: Programs(&[PeerProgram { name: "haproxy", version: "-v", source: "Debian package haproxy" }]),
     about: "two HAProxy in a row, HTTP mode",
     raise: |crew| {
         async {

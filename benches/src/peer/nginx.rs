@@ -8,11 +8,12 @@ use futures_util::future::BoxFuture;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
 use super::crew::Crew;
-use super::program::{Invocation, Needed, Programs, free_address, wait_for_listener};
+use super::program::{Invocation, PeerProgram, Programs, free_address, wait_for_listener};
 use super::{HOST, Peer, RoutingKind};
 
 /// Source of nginx.
-pub(super) const NGINX_PROGRAM: Needed = Needed { name: "nginx", version: "-v", source: "Debian package nginx" };
+pub(super) const NGINX_PROGRAM: PeerProgram =
+    PeerProgram { name: "nginx", version: "-v", source: "Debian package nginx" };
 
 /// The name in the certificate between two nginx.
 const FAR_NAME: &str = "far.loadlab.test";

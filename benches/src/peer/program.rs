@@ -27,7 +27,7 @@ const SBIN: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
 
 /// Program of a peer, and its source.
 #[derive(Debug, Clone, Copy)]
-pub struct Needed {
+pub struct PeerProgram {
     /// The program's name on `PATH`.
     pub name: &'static str,
     /// The argument that makes it print its version.
@@ -38,7 +38,7 @@ pub struct Needed {
 
 /// The programs a peer is made of.
 #[derive(Debug, Clone, Copy)]
-pub struct Programs(pub &'static [Needed]);
+pub struct Programs(pub &'static [PeerProgram]);
 
 impl Programs {
     /// Names the first program that is not here, with how to get it.
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn missing_program_says_how_to_get_it() {
-        let programs = Programs(&[Needed { name: "no-such-peer", version: "-v", source: "from a shop" }]);
+        let programs = Programs(&[PeerProgram { name: "no-such-peer", version: "-v", source: "from a shop" }]);
         assert_eq!(programs.missing().unwrap(), "the program no-such-peer is not on PATH (from a shop)");
     }
 

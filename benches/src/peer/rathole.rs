@@ -7,11 +7,11 @@ use futures_util::FutureExt as _;
 
 use super::crew::Crew;
 use super::nginx::{NGINX_PROGRAM, front};
-use super::program::{Invocation, Needed, Programs, free_address, wait_for_listener};
+use super::program::{Invocation, PeerProgram, Programs, free_address, wait_for_listener};
 use super::{Peer, RoutingKind};
 
-const PROGRAM: Needed = Needed { name: "rathole", version: "--version", source: "cargo install rathole" };
-const OPENSSL: Needed = Needed { name: "openssl", version: "", source: "Debian package openssl" };
+const PROGRAM: PeerProgram = PeerProgram { name: "rathole", version: "--version", source: "cargo install rathole" };
+const OPENSSL: PeerProgram = PeerProgram { name: "openssl", version: "", source: "Debian package openssl" };
 
 /// rathole over plain TCP.
 pub(super) const RATHOLE: Peer = Peer {

@@ -6,12 +6,12 @@ use futures_util::FutureExt as _;
 
 use super::crew::Crew;
 use super::nginx::{NGINX_PROGRAM, front};
-use super::program::{Invocation, Needed, Programs, free_address, locate, wait_for_listener};
+use super::program::{Invocation, PeerProgram, Programs, free_address, locate, wait_for_listener};
 use super::{Peer, RoutingKind};
 
-const SSHD: Needed = Needed { name: "sshd", version: "", source: "Debian package openssh-server" };
-const SSH_CLIENT: Needed = Needed { name: "ssh", version: "-V", source: "Debian package openssh-client" };
-const KEYGEN: Needed = Needed { name: "ssh-keygen", version: "", source: "Debian package openssh-client" };
+const SSHD: PeerProgram = PeerProgram { name: "sshd", version: "", source: "Debian package openssh-server" };
+const SSH_CLIENT: PeerProgram = PeerProgram { name: "ssh", version: "-V", source: "Debian package openssh-client" };
+const KEYGEN: PeerProgram = PeerProgram { name: "ssh-keygen", version: "", source: "Debian package openssh-client" };
 
 /// `ssh -R`.
 pub(super) const SSH: Peer = Peer {

@@ -70,28 +70,28 @@ impl Subject {
         app: &SubjectApp,
         directory: &Path,
         link: Option<&crate::relay::LinkSpec>,
-    ) -> anyhow::Result<Started> {
+    ) -> anyhow::Result<StartedSubject> {
         match self {
             Self::Gateway { spec, .. } => {
                 let spec = LabSpec { link: link.copied().or(spec.link), ..spec.clone() };
-                Ok(Started::Gateway(Arc::new(Lab::start(spec).await?)))
+                Ok(StartedSubject::Gateway(Arc::new(Lab::start(spec).await?)))
             }
             Self::Peer(peer) => {
-                Ok(Started::Peer(Box::new(peer.start(app.address, directory, link).await?), app.process.pid()))
+                Ok(StartedSubject::Peer(Box::new(peer.start(app.address, directory, link).await?), app.process.pid()))
             }
         }
     }
 }
 
 /// A subject that answers. Dropping it stops its processes.
-pub enum Started {
+pub enum StartedSubject {
     /// The gateway with its agent and app.
     Gateway(Arc<Lab>),
     /// A peer, and the process of the app.
     Peer(Box<RunningPeer>, u32),
 }
 
-impl Started {
+impl StartedSubject {
     /// Returns the target of the load.
     #[must_use]
     pub fn target(&self) -> LoadTarget {

@@ -9,13 +9,13 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use super::compare::Work;
-use super::program::{Invocation, Needed, Programs};
+use super::program::{Invocation, PeerProgram, Programs};
 use crate::profile::ProfileName;
 use crate::target::{LoadTarget, TOKEN_HEADER};
 use crate::units::ArrivalRate;
 
 /// wrk itself.
-pub const PROGRAMS: Programs = Programs(&[Needed { name: "wrk", version: "-v", source: "Debian package wrk" }]);
+pub const PROGRAMS: Programs = Programs(&[PeerProgram { name: "wrk", version: "-v", source: "Debian package wrk" }]);
 
 /// Report of wrk.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use futures_util::FutureExt as _;
 
 use super::crew::Crew;
-use super::program::{Invocation, Needed, Programs, free_address, wait_for_listener};
+use super::program::{Invocation, PeerProgram, Programs, free_address, wait_for_listener};
 use super::{Peer, RoutingKind};
 
-const PROGRAMS: Programs = Programs(&[Needed {
+const PROGRAMS: Programs = Programs(&[PeerProgram {
     name: "wstunnel",
     version: "--version",
     source: "built from its repository; it is in no package registry",

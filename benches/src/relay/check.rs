@@ -24,7 +24,7 @@ const SINK: u8 = b's';
 
 /// Measured properties of a link.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Checked {
+pub struct LinkMeasurement {
     /// Bits per second from the listening to the dialing side.
     pub down_bits: f64,
     /// Bits per second from the dialing to the listening side.
@@ -49,7 +49,7 @@ pub struct Checked {
 ///
 /// # Errors
 /// Sockets of this machine fail.
-pub async fn check(spec: LinkSpec, lasts: Duration) -> io::Result<Checked> {
+pub async fn check(spec: LinkSpec, lasts: Duration) -> io::Result<LinkMeasurement> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let origin = Instant::now();
     let link = Relay::start(listener.local_addr()?, spec)?;
@@ -63,7 +63,7 @@ pub async fn check(spec: LinkSpec, lasts: Duration) -> io::Result<Checked> {
     let processors = (cpu_seconds() - cpu) / since.elapsed().as_secs_f64();
     let up_bits = upload(address, spec, lasts).await?;
     let quantile = |histogram: &Histogram<u64>, q| milliseconds(histogram.value_at_quantile(q));
-    Ok(Checked {
+    Ok(LinkMeasurement {
         down_bits: flood.bits,
         up_bits,
         idle_p50_ms: quantile(&idle, 0.5),

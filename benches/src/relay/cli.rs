@@ -141,7 +141,7 @@ async fn progress(link: &Handle) {
     }
 }
 
-fn report(spec: &LinkSpec, checked: &super::Checked) -> anyhow::Result<()> {
+fn report(spec: &LinkSpec, checked: &super::LinkMeasurement) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     let mbit = |bits: f64| bits / 1e6;
     writeln!(out, "{spec}")?;

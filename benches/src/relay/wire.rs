@@ -1,11 +1,11 @@
 //! Arithmetic of a link: times at which bytes leave and arrive, and the number that may wait. Pure: time and chance are
 //! arguments.
 //!
-//! It has two parts. A [`Wire`] is one direction of the link: all connections share its rate. A [`Line`] holds one
-//! connection's bytes under way in that direction, in order.
+//! It has two parts. A [`DelayedWire`] is one direction of the link: all connections share its rate. A [`DelayLine`]
+//! holds one connection's bytes under way in that direction, in order.
 //!
 //! A byte stream cannot lose bytes, so loss is an imitation: when a packet is lost, the wire is idle for one
-//! retransmission ([`Wire::accept`]). It shows the effect of waiting behind a loss on latency; it does not show how a
+//! retransmission ([`DelayedWire::accept`]). It shows the effect of waiting behind a loss on latency; it does not show how a
 //! congestion controller answers to loss. For that, real packets have to be lost.
 
 use std::collections::VecDeque;

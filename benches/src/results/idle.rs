@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::clock::float;
 use crate::fleet::sockets::Sockets;
 use crate::peer::meter::Trees;
-use crate::peer::subject::Started;
+use crate::peer::subject::StartedSubject;
 
 /// Time for memory to settle before it is read.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -18,7 +18,7 @@ const FIRST: usize = 20;
 ///
 /// # Errors
 /// Fails if one of them cannot be opened or ends by itself.
-pub async fn websockets(started: &Started, count: usize) -> anyhow::Result<BTreeMap<String, f64>> {
+pub async fn websockets(started: &StartedSubject, count: usize) -> anyhow::Result<BTreeMap<String, f64>> {
     let target = started.target();
     let trees = started.trees();
     drop(Sockets::open(&target, FIRST.min(count)).await);

@@ -37,7 +37,7 @@ pub enum LabNetwork {
 
 /// Place of the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Entered {
+pub enum NamespaceEntry {
     /// In this process.
     Here,
     /// It was done by this program run again inside the namespace.
@@ -48,17 +48,17 @@ pub enum Entered {
 ///
 /// # Errors
 /// Fails if a namespace is wanted and cannot be had, or if the program failed inside it.
-pub async fn enter(network: LabNetwork) -> anyhow::Result<Entered> {
+pub async fn enter(network: LabNetwork) -> anyhow::Result<NamespaceEntry> {
     if std::env::var_os(INSIDE).is_some() {
-        return Ok(Entered::Here);
+        return Ok(NamespaceEntry::Here);
     }
     let reason = match network {
-        LabNetwork::Host => return Ok(Entered::Here),
+        LabNetwork::Host => return Ok(NamespaceEntry::Here),
         LabNetwork::Auto | LabNetwork::Private => obstacle(),
     };
     match (network, reason) {
         (LabNetwork::Private, Some(reason)) => anyhow::bail!("no network namespace: {reason}"),
-        (_, Some(_)) => return Ok(Entered::Here),
+        (_, Some(_)) => return Ok(NamespaceEntry::Here),
         (_, None) => {}
     }
     let own = std::env::current_exe().context("finding this program")?;
@@ -66,7 +66,7 @@ pub async fn enter(network: LabNetwork) -> anyhow::Result<Entered> {
     command.args(["-n", "sh", "-c", SCRIPT, "loadlab"]).arg(own).args(std::env::args_os().skip(1));
     let status: ExitStatus = command.env(INSIDE, PRIVATE).status().await.context("running unshare")?;
     anyhow::ensure!(status.success(), "the run inside the network namespace failed ({status}); see above");
-    Ok(Entered::Elsewhere)
+    Ok(NamespaceEntry::Elsewhere)
 }
 
 fn obstacle() -> Option<String> {

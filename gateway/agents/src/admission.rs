@@ -16,7 +16,7 @@ pub mod claim;
 mod factory;
 mod owners;
 
-pub use self::factory::{Admitted, Candidate, SessionFactory};
+pub use self::factory::{AdmittedAgent, Candidate, SessionFactory};
 pub use self::owners::Owners;
 
 /// Time that a refused agent waits before it dials again.
@@ -63,7 +63,7 @@ impl Admission {
     /// # Cancel safety
     /// Safe: a session comes up in the last step, which does not wait. A turn, and the use of a credential by this
     /// process, stay taken.
-    pub async fn admit(&self, identity: AgentIdentity, request: SessionRequest) -> Result<Admitted, RpcRefused> {
+    pub async fn admit(&self, identity: AgentIdentity, request: SessionRequest) -> Result<AdmittedAgent, RpcRefused> {
         let SessionRequest { hello, peer, via } = request;
         // A resuming agent has users that wait, and costs less. After a restart no agent resumes, whatever it asks for.
         let is_new = !hello.resume.as_ref().is_some_and(|resume| self.factory.knows(&identity.subject, resume));

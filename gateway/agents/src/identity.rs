@@ -36,7 +36,7 @@ use gateway_auth::jwt::Moment;
 use gateway_config::{AgentAuth, Ci, CiSystem as CiSystemOf};
 use gateway_net::certificate::{BadCertificate, Certificate};
 use gateway_net::fetch::FetchSetupError;
-use gateway_store::{AccessChange, RunOwner, Spent, Store, TokenSubject, TokenUse, WorkspaceId, wall_clock};
+use gateway_store::{AccessChange, RunOwner, Store, TokenSubject, TokenUse, TokenUseOutcome, WorkspaceId, wall_clock};
 use gateway_types::token::{Token, TokenKind};
 use gateway_types::{DesiredState, ProviderName, UnixSeconds, UserName, WorkspaceName};
 
@@ -218,12 +218,12 @@ impl AgentIdentities {
         };
         match self.lookups.spend(&token, now).await? {
             // Processes that draw no number cannot be told apart.
-            Spent::Again(_) if instance == 0 => Err(CredentialRefusal::Spent),
-            Spent::First => Ok(once.until),
-            Spent::Again(until) if until > now => Ok(until),
-            Spent::Again(_) => Err(CredentialRefusal::Over),
-            Spent::ByAnother => Err(CredentialRefusal::Spent),
-            Spent::NoWorkspace => Err(CredentialRefusal::NoWorkspace),
+            TokenUseOutcome::Again(_) if instance == 0 => Err(CredentialRefusal::Spent),
+            TokenUseOutcome::First => Ok(once.until),
+            TokenUseOutcome::Again(until) if until > now => Ok(until),
+            TokenUseOutcome::Again(_) => Err(CredentialRefusal::Over),
+            TokenUseOutcome::ByAnother => Err(CredentialRefusal::Spent),
+            TokenUseOutcome::NoWorkspace => Err(CredentialRefusal::NoWorkspace),
         }
     }
 

@@ -13,12 +13,12 @@ use hyper_util::rt::TokioIo;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
-use tunnel_link::grpc::{self, Code, FrameReader, ReadError, Received, RpcRefused};
-use tunnel_link::pace::{Pace, Paced};
+use tunnel_link::grpc::{self, Code, FrameReader, IncomingBody, ReadError, RpcRefused};
+use tunnel_link::pace::{Pace, PacedStream};
 use tunnel_proto::frame::{Body, Frame};
 use tunnel_proto::hello::Hello;
 
-use super::admission::{Admission, Admitted, RETRY_AFTER, SessionRequest, refused, shutting_down};
+use super::admission::{Admission, AdmittedAgent, RETRY_AFTER, SessionRequest, refused, shutting_down};
 use super::identity::{AgentIdentities, AgentIdentity, ShownCertificate};
 use super::registry::{Credential, Subject};
 use super::resume::LinkRole;
@@ -65,7 +65,7 @@ struct Remote {
 
 /// A link of an authenticated agent, before its Hello.
 struct NewLink {
-    reader: FrameReader<Received>,
+    reader: FrameReader<IncomingBody>,
     peer: SocketAddr,
     pace: Arc<Pace>,
     greeting: Greeting,
@@ -185,7 +185,7 @@ impl AgentService {
         limit: Arc<HandshakeLimit>,
     ) -> impl Future<Output = Result<(), hyper::Error>> + Send + use<> {
         let service = self.clone();
-        let (stream, pace) = Paced::new(stream.behind(limit.clone()), PeekedStream::limit_queue);
+        let (stream, pace) = PacedStream::new(stream.behind(limit.clone()), PeekedStream::limit_queue);
         let until = Instant::now() + self.timeouts.agent_hello;
         let handler = service_fn(move |request| {
             let (service, limit, pace, remote) = (service.clone(), limit.clone(), pace.clone(), remote.clone());
@@ -284,7 +284,7 @@ impl AgentService {
     }
 }
 
-async fn read_hello(reader: &mut FrameReader<Received>, greeting: &Greeting) -> Result<Hello, RpcRefused> {
+async fn read_hello(reader: &mut FrameReader<IncomingBody>, greeting: &Greeting) -> Result<Hello, RpcRefused> {
     let first = tokio::time::timeout_at(greeting.until, reader.next()).await;
     match (&first, &greeting.limit) {
         (Err(_elapsed), Some(limit)) => limit.close(),
@@ -312,7 +312,7 @@ fn did(identity: &AgentIdentity, event: AuditEvent, peer: SocketAddr) -> AuditRe
     AuditRecord::new(event).at_peer(peer.ip()).with(shown)
 }
 
-fn connected(admitted: &Admitted) -> AuditEvent {
+fn connected(admitted: &AdmittedAgent) -> AuditEvent {
     let session = &admitted.claim.session;
     let (workspace, cluster) = named(&session.subject);
     AuditEvent::AgentConnected {

@@ -179,7 +179,7 @@ pub enum NoDevice {
 
 /// Answer to a poll.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Polled {
+pub enum DevicePollAnswer {
     /// The user has not decided yet.
     Pending,
     /// It came too soon; from now on, this is the interval.
@@ -283,29 +283,29 @@ impl Devices {
 
     /// Answers a poll. A no is told once and then forgotten; a yes waits for [`Devices::settle`], and meanwhile no
     /// other poll is told.
-    pub fn poll(&self, device: &Digest, now: Instant) -> Polled {
+    pub fn poll(&self, device: &Digest, now: Instant) -> DevicePollAnswer {
         let mut state = self.state.lock();
-        let Some(user_code) = state.by_device_code.get(device).copied() else { return Polled::Expired };
+        let Some(user_code) = state.by_device_code.get(device).copied() else { return DevicePollAnswer::Expired };
         let Some(request) = state.by_user_code.get_mut(&user_code, now) else {
             self.forget(&mut state, &user_code);
-            return Polled::Expired;
+            return DevicePollAnswer::Expired;
         };
         let since = request.polled.map(|polled| now.saturating_duration_since(polled));
         request.polled = Some(now);
         if since.is_some_and(|since| since + POLL_SLACK < request.interval) {
             request.interval += POLL_PENALTY;
-            return Polled::SlowDown(request.interval);
+            return DevicePollAnswer::SlowDown(request.interval);
         }
         let (answer, asking) = (request.answer.clone(), request.asking.clone());
         match answer {
-            PollAnswer::None | PollAnswer::Told(_) => Polled::Pending,
+            PollAnswer::None | PollAnswer::Told(_) => DevicePollAnswer::Pending,
             PollAnswer::No => {
                 self.forget(&mut state, &user_code);
-                Polled::Denied
+                DevicePollAnswer::Denied
             }
             PollAnswer::Yes(user) => {
                 request.answer = PollAnswer::Told(user.clone());
-                Polled::Approved { user, asking }
+                DevicePollAnswer::Approved { user, asking }
             }
         }
     }

@@ -28,7 +28,7 @@ pub struct Journal<K> {
 struct JournalBooks<K> {
     dirty: HashSet<K>,
     /// The batch that the writer has.
-    under_way: Vec<Noted<K>>,
+    under_way: Vec<NotedKey<K>>,
     /// Keys that may have a row.
     stored: HashSet<K>,
     /// Counts changes.
@@ -46,7 +46,7 @@ struct JournalProgress {
 
 /// A key to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Noted<K> {
+pub struct NotedKey<K> {
     /// The key.
     pub key: K,
     /// The store may have had a row of it before this batch.
@@ -112,7 +112,7 @@ impl<K: Copy + Eq + Hash> Journal<K> {
     }
 
     /// Takes up to `max` keys to be written; the same ones again until [`Journal::end`] confirms them.
-    pub fn begin(&self, max: usize) -> Vec<Noted<K>> {
+    pub fn begin(&self, max: usize) -> Vec<NotedKey<K>> {
         let mut books = self.books.lock();
         if books.under_way.is_empty() {
             let keys: Vec<K> = books.dirty.iter().take(max).copied().collect();
@@ -120,7 +120,7 @@ impl<K: Copy + Eq + Hash> Journal<K> {
                 books.dirty.remove(&key);
                 // From now on there may be a row, whatever becomes of the batch.
                 let is_stored = !books.stored.insert(key);
-                books.under_way.push(Noted { key, is_stored });
+                books.under_way.push(NotedKey { key, is_stored });
             }
             if books.dirty.is_empty() {
                 books.covered = books.changes;
@@ -179,7 +179,7 @@ impl<K> JournalBooks<K> {
 mod tests {
     use super::*;
 
-    fn keys(noted: &[Noted<u8>]) -> Vec<(u8, bool)> {
+    fn keys(noted: &[NotedKey<u8>]) -> Vec<(u8, bool)> {
         let mut keys: Vec<_> = noted.iter().map(|noted| (noted.key, noted.is_stored)).collect();
         keys.sort_unstable();
         keys

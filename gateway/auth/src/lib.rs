@@ -1,6 +1,6 @@
 //! Authentication and authorisation: sign-in, browser sessions, API tokens, and the one rule that lets traffic through.
 //!
-//! A request takes three steps, always in this order: [`request::Offered`] reads its credential,
+//! A request takes three steps, always in this order: [`request::OfferedCredential`] reads its credential,
 //! [`request::Identities`] turns that into a [`Principal`](gateway_types::principal::Principal), and [`policy::decide`] answers. Only the last
 //! can make a [`policy::Grant`], and nothing is sent to an agent without one.
 //!

@@ -21,7 +21,7 @@ pub const GATEWAY_AUTHORIZATION: HeaderName = HeaderName::from_static("gateway-a
 /// The credential of a request, not yet looked up. Holds hashes only, so a long-lived stream can keep it and check
 /// again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Offered {
+pub enum OfferedCredential {
     /// No credential.
     Nothing,
     /// A session cookie.
@@ -33,7 +33,7 @@ pub enum Offered {
     Refused,
 }
 
-impl Offered {
+impl OfferedCredential {
     /// Reads the credential of a request. The first one present decides: `gateway-authorization`; an `authorization`
     /// with a token of ours (any other is the app's); the session cookie.
     #[must_use]
@@ -141,7 +141,7 @@ impl Identities {
     /// Safe.
     pub async fn principal<L, F, E>(
         &self,
-        offered: &Offered,
+        offered: &OfferedCredential,
         at: OfferedAt<'_>,
         now: Instant,
         wall: UnixSeconds,
@@ -153,15 +153,15 @@ impl Identities {
         E: Display,
     {
         match offered {
-            Offered::Nothing | Offered::Refused => Ok(None),
-            Offered::Session(id) => {
+            OfferedCredential::Nothing | OfferedCredential::Refused => Ok(None),
+            OfferedCredential::Session(id) => {
                 let user = match at {
                     OfferedAt::Public => self.sessions.public(id, now),
                     OfferedAt::Workspace(host) => self.sessions.host(id, host, now),
                 };
                 Ok(user.map(|user| Principal { user, via: Via::Browser, groups: Arc::default() }))
             }
-            Offered::Token(hash) => {
+            OfferedCredential::Token(hash) => {
                 let token = self.tokens.get(hash, now, || load(*hash)).await?;
                 let live = token.filter(|token| token.expires_at.is_none_or(|expires_at| wall < expires_at));
                 Ok(live.map(|live| Principal { user: live.user, via: Via::ApiToken, groups: Arc::default() }))
@@ -171,10 +171,10 @@ impl Identities {
 
     /// Returns whether identifying `offered` needs a query to the store.
     #[must_use]
-    pub fn needs_lookup(&self, offered: &Offered, now: Instant) -> bool {
+    pub fn needs_lookup(&self, offered: &OfferedCredential, now: Instant) -> bool {
         match offered {
-            Offered::Nothing | Offered::Refused | Offered::Session(_) => false,
-            Offered::Token(hash) => !self.tokens.holds(hash, now),
+            OfferedCredential::Nothing | OfferedCredential::Refused | OfferedCredential::Session(_) => false,
+            OfferedCredential::Token(hash) => !self.tokens.holds(hash, now),
         }
     }
 

@@ -4,7 +4,7 @@ use http::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue, ORIGIN, REFERER, 
 use http::{Method, Uri};
 
 use crate::policy::{Purpose, RequestShape, RequestSource};
-use crate::request::Offered;
+use crate::request::OfferedCredential;
 use crate::site::Site;
 use gateway_types::WorkspaceName;
 
@@ -30,10 +30,10 @@ pub struct Here<'a> {
 /// Reads the shape of a request. `offered` matters because a request with a token, or with unusable credentials, is
 /// answered and never redirected: unusable credentials would otherwise cause a redirect loop.
 #[must_use]
-pub fn read(method: &Method, headers: &HeaderMap, offered: &Offered, here: Here<'_>) -> RequestShape {
+pub fn read(method: &Method, headers: &HeaderMap, offered: &OfferedCredential, here: Here<'_>) -> RequestShape {
     let may_redirect = match offered {
-        Offered::Nothing | Offered::Session(_) => true,
-        Offered::Token(_) | Offered::Refused => false,
+        OfferedCredential::Nothing | OfferedCredential::Session(_) => true,
+        OfferedCredential::Token(_) | OfferedCredential::Refused => false,
     };
     let purpose = if !method.is_safe() || headers.contains_key(UPGRADE) {
         Purpose::Change

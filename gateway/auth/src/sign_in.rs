@@ -11,7 +11,7 @@
 //!
 //! The ways to sign in differ only in the authentication: dev mode's link ([`dev`]), or an identity provider
 //! ([`oidc`]), whose steps are in [`provider`]; all else starts from a public session. Nothing here does I/O: a
-//! [`Step`] says if the provider has to be asked. No code or cookie is ever logged.
+//! [`SignInStep`](provider::SignInStep) says if the provider has to be asked. No code or cookie is ever logged.
 
 pub mod dev;
 pub mod event;
@@ -102,7 +102,7 @@ impl<'a, B> From<&'a http::Request<B>> for PageVisit<'a> {
 
 /// A browser that has just signed in at a workspace host; the callback's answer carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entered {
+pub struct SignedInBrowser {
     /// The public session that vouched.
     pub public: Digest,
 }
@@ -287,7 +287,7 @@ impl SignIn {
         // The nonce stays until it expires: another tab may be on its way here with it.
         let cookie = names.set(names.session, &id, None);
         let mut response = redirect(StatusCode::SEE_OTHER, transfer.return_to.as_str(), cookie)?;
-        response.extensions_mut().insert(Entered { public: transfer.parent });
+        response.extensions_mut().insert(SignedInBrowser { public: transfer.parent });
         Ok(response)
     }
 
@@ -310,13 +310,13 @@ impl SignIn {
 
     /// Returns the user of a browser that has just signed in at a workspace host, unless they have signed out since.
     #[must_use]
-    pub fn user_of(&self, entered: &Entered, now: Instant) -> Option<UserName> {
+    pub fn user_of(&self, entered: &SignedInBrowser, now: Instant) -> Option<UserName> {
         self.sessions.public(&entered.public, now)
     }
 
     /// Returns the hosts at which that browser is signed in, including the one that it has just entered.
     #[must_use]
-    pub fn hosts_of(&self, entered: &Entered, now: Instant) -> HashSet<Box<str>> {
+    pub fn hosts_of(&self, entered: &SignedInBrowser, now: Instant) -> HashSet<Box<str>> {
         self.sessions.hosts_of(&entered.public, now)
     }
 

@@ -201,7 +201,7 @@ pub struct JobStatus {
 
 /// Outcome of deleting the cache of a workspace's runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Forgotten {
+pub enum CacheDeletion {
     /// Nothing of it is left.
     Gone,
     /// The provider cannot delete it: it stays until the provider's own rules end it.
@@ -287,9 +287,9 @@ impl Provider {
     ///
     /// # Errors
     /// [`ProviderError`].
-    pub async fn forget(&self, workspace: &CacheKey) -> Result<Forgotten, ProviderError> {
+    pub async fn forget(&self, workspace: &CacheKey) -> Result<CacheDeletion, ProviderError> {
         match self {
-            Self::Gitlab(_) => Ok(Forgotten::NotPossible),
+            Self::Gitlab(_) => Ok(CacheDeletion::NotPossible),
             Self::Command(command) => command.forget(workspace).await,
         }
     }

@@ -10,7 +10,7 @@ use super::controller::CiController;
 use super::plan::{self, Decision, Leaving, ObservedRun, PlanInput, RunStep, decide};
 use super::provider::{BadKey, CacheKey, ProviderError, RunKey, RunRef};
 use super::settings::System;
-use gateway_store::{CiRun, CiState, Managed, Runs, StoreError, WorkspaceId};
+use gateway_store::{CiRun, CiState, ManagedWorkspace, Runs, StoreError, WorkspaceId};
 use gateway_types::{ActualState, Lifecycle, UnixSeconds, WorkspaceName};
 use gateway_workspaces::changes::ChangeNotice;
 
@@ -111,7 +111,8 @@ impl CiController {
         heard: &mut ObservedRun,
         seen: &mut Option<VisitState>,
     ) -> Result<Option<VisitNext>, StoreError> {
-        let Some(Managed { workspace, lifecycle: life, runs: Runs::Ci(ci) }) = self.store.managed_by_id(id).await?
+        let Some(ManagedWorkspace { workspace, lifecycle: life, runs: Runs::Ci(ci) }) =
+            self.store.managed_by_id(id).await?
         else {
             return Ok(None);
         };

@@ -176,7 +176,7 @@ impl GatewayClient {
     /// Makes a client that speaks with any token, such as a job's.
     ///
     /// # Errors
-    /// As [`Client::new`].
+    /// As [`GatewayClient::new`].
     pub(super) fn with_bearer(
         gateway: &PublicUrl,
         token: Option<Secret>,

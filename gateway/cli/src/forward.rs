@@ -17,7 +17,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tunnel_link::causes;
-use tunnel_link::raw::{Copied, RawSocket};
+use tunnel_link::raw::{CarriedBytes, RawSocket};
 use tunnel_link::socket;
 
 use super::client::GatewayClient;
@@ -271,7 +271,7 @@ async fn connect(
     socket::tune(&stream).ok();
     let (local, ended) = tunnel.carry(&target, RawSocket::new(stream)).await;
     match ended {
-        Ok(Copied { inward, outward }) => {
+        Ok(CarriedBytes { inward, outward }) => {
             report.tell(|| format!("{peer} is done with {target}: {outward} bytes sent, {inward} received"));
         }
         Err(error) => {

@@ -13,7 +13,7 @@ use super::local::{Journal, operator};
 use super::{Cli, Console, CreateTokenArgs, Exit, ListArgs, Output, RotateTokenArgs, TokenArgs, TokenCommand, place};
 use gateway_config::{AuthMode, Config, StoreUrl};
 use gateway_net::audit::{AuditEvent, Text};
-use gateway_store::{NewToken, Rotated, Store, StoreError, Terms, TokenId};
+use gateway_store::{NewToken, Store, StoreError, Terms, TokenId, TokenRotation};
 use gateway_types::token::TokenKind;
 use gateway_types::{UnixSeconds, UserName, WorkspaceName};
 
@@ -214,9 +214,9 @@ async fn rotate_token(
     let file = prepare(&args.out, console)?;
     let rotated = store.rotate_token(None, args.id, args.overlap, args.expires, now).await;
     let (made, expires_at, until) = match rotated.map_err(|error| fail(console, &error))? {
-        Rotated::Done { successor, expires_at, until, .. } => (successor, expires_at, until),
-        Rotated::NoSuchToken => return Err(no_such(args.id, console)),
-        Rotated::NotLive => {
+        TokenRotation::Done { successor, expires_at, until, .. } => (successor, expires_at, until),
+        TokenRotation::NoSuchToken => return Err(no_such(args.id, console)),
+        TokenRotation::NotLive => {
             console.complain(format_args!("{} was revoked, has expired, or has a successor already", args.id));
             return Err(Exit::Failed);
         }

@@ -25,7 +25,7 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::Role;
 use tunnel_link::connect::DialedStream;
 use tunnel_link::raw::{
-    self, CLOSE_TIMEOUT, CUT_TIMEOUT, Carrier, CarrierBroken, Copied, Local, PING_INTERVAL, PROTOCOL, code,
+    self, CLOSE_TIMEOUT, CUT_TIMEOUT, CarriedBytes, Carrier, CarrierBroken, Local, PING_INTERVAL, PROTOCOL, code,
 };
 
 use super::credentials::SignedIn;
@@ -165,7 +165,11 @@ impl Tunnel {
 
     /// Opens a stream and joins it with the local end, until both directions have finished. Returns the local end, and
     /// the outcome.
-    pub(super) async fn carry<L: Local>(&self, target: &PortTarget, local: L) -> (L, Result<Copied, TunnelError>) {
+    pub(super) async fn carry<L: Local>(
+        &self,
+        target: &PortTarget,
+        local: L,
+    ) -> (L, Result<CarriedBytes, TunnelError>) {
         let stream = match self.open(target).await {
             Ok(stream) => stream,
             Err(error) => return (local, Err(error)),

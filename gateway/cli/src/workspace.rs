@@ -21,7 +21,7 @@ use super::token::{Use, fail, open_store};
 use super::{Cli, Console, Exit, OpenArgs, Output, ShareArgs, ShowArgs, WorkspaceArgs, WorkspaceCommand, place, table};
 use gateway_config::Config;
 use gateway_net::audit::{AuditEvent, Items, Text};
-use gateway_store::{Managed, Store, StoreError};
+use gateway_store::{ManagedWorkspace, Store, StoreError};
 use gateway_types::{Audience, Port, Share, UnixSeconds, UserName, WorkspaceName};
 
 /// Maker that the store names for everything from the command line: any user who can write the database.
@@ -130,8 +130,8 @@ async fn show_one(
         return Ok(no_such(&args.workspace, console));
     };
     let managed = store.managed(&args.workspace).await?;
-    let cluster = managed.as_ref().and_then(Managed::kubernetes).map(|state| state.cluster_name.to_string());
-    let provider = managed.as_ref().and_then(Managed::ci).map(|state| state.provider.to_string());
+    let cluster = managed.as_ref().and_then(ManagedWorkspace::kubernetes).map(|state| state.cluster_name.to_string());
+    let provider = managed.as_ref().and_then(ManagedWorkspace::ci).map(|state| state.provider.to_string());
     let look = managed.as_ref().map(WorkspaceLook::of);
     let live: Vec<&Share> = workspace.shares.iter().filter(|share| share.is_live(now)).collect();
     let (url, port_url) = (address(config, &workspace.name, None), address(config, &workspace.name, Some("{port}")));

@@ -7,20 +7,20 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use gateway_auth::request::Offered;
+use gateway_auth::request::OfferedCredential;
 use gateway_types::UserName;
 
 /// One open stream.
 #[derive(Debug)]
 pub struct EventStream {
-    offered: Offered,
+    offered: OfferedCredential,
     user: UserName,
     ended: CancellationToken,
 }
 
 impl EventStream {
     /// Returns the credential that was offered.
-    pub(crate) fn offered(&self) -> &Offered {
+    pub(crate) fn offered(&self) -> &OfferedCredential {
         &self.offered
     }
 
@@ -46,7 +46,7 @@ pub struct EventStreams(Mutex<Vec<Weak<EventStream>>>);
 
 impl EventStreams {
     /// Registers a stream, which is re-authorised for as long as it is held.
-    pub fn follow(&self, offered: Offered, user: UserName) -> Arc<EventStream> {
+    pub fn follow(&self, offered: OfferedCredential, user: UserName) -> Arc<EventStream> {
         let followed = Arc::new(EventStream { offered, user, ended: CancellationToken::new() });
         self.0.lock().push(Arc::downgrade(&followed));
         followed
@@ -67,8 +67,8 @@ mod tests {
     #[test]
     fn stream_is_asked_about_while_it_is_open_and_no_longer() {
         let followers = EventStreams::default();
-        let open = followers.follow(Offered::Token([1; 32]), "ann".parse().unwrap());
-        drop(followers.follow(Offered::Nothing, "bob".parse().unwrap()));
+        let open = followers.follow(OfferedCredential::Token([1; 32]), "ann".parse().unwrap());
+        drop(followers.follow(OfferedCredential::Nothing, "bob".parse().unwrap()));
         let found = followers.open();
         assert!(found.len() == 1 && found[0].user().as_str() == "ann");
         drop((open, found));

@@ -33,7 +33,7 @@ use gateway_agents::registry::{LiveSession, PortMode};
 use gateway_auth::policy::{Because, Grant};
 use gateway_config::Timeouts;
 use gateway_http::respond::Failure;
-use gateway_net::stream::Negotiated;
+use gateway_net::stream::HandshakeResult;
 use gateway_types::{Scheme, Zone};
 
 /// Fewest bytes that the body of an anonymous user has to bring in each `timeouts.request_body_idle`.
@@ -376,7 +376,7 @@ impl Route {
     }
 
     /// Reads scheme facts of the connection.
-    pub(super) fn scheme_of(negotiated: &Negotiated, public: Scheme) -> Scheme {
+    pub(super) fn scheme_of(negotiated: &HandshakeResult, public: Scheme) -> Scheme {
         // Behind a load balancer that ends TLS, the public address knows better than the connection.
         if negotiated.tls { Scheme::Https } else { public }
     }

@@ -43,7 +43,7 @@ use gateway_auth::sign_in::{OPENER_POLICY, OPENER_POLICY_OWN, path};
 use gateway_http::respond::{self, Failure, Wants};
 use gateway_net::audit::Audit;
 use gateway_net::limits::Guest;
-use gateway_net::stream::Negotiated;
+use gateway_net::stream::HandshakeResult;
 use gateway_net::telemetry::AnsweredBy;
 
 /// The edge: everything that answers a request of a user.
@@ -79,7 +79,7 @@ pub struct Origin {
     /// The user's address.
     pub peer: IpAddr,
     /// Outcome of its handshake.
-    pub negotiated: Negotiated,
+    pub negotiated: HandshakeResult,
     /// Meaning of the authority of its latest request.
     pub(crate) address: Mutex<Option<Arc<Address>>>,
     /// Watch that let its latest request through.
@@ -92,7 +92,7 @@ pub struct Origin {
 
 impl Origin {
     /// Creates the origin of a new connection.
-    pub(crate) fn new(peer: IpAddr, negotiated: Negotiated, guest: Arc<Guest>) -> Self {
+    pub(crate) fn new(peer: IpAddr, negotiated: HandshakeResult, guest: Arc<Guest>) -> Self {
         Self { peer, negotiated, address: Mutex::default(), watch: Mutex::default(), guest, client: OnceLock::new() }
     }
 

@@ -19,7 +19,7 @@ use tracing::debug;
 use tunnel_link::channel_io::{ChannelError, ChannelIo};
 use tunnel_link::drain::Drain;
 use tunnel_link::raw::{
-    CLOSE_TIMEOUT, CUT_TIMEOUT, Carrier, CarrierBroken, Copied, PATH, PING_INTERVAL, PROTOCOL, code,
+    CLOSE_TIMEOUT, CUT_TIMEOUT, CarriedBytes, Carrier, CarrierBroken, PATH, PING_INTERVAL, PROTOCOL, code,
 };
 use tunnel_proto::reason::Reason;
 
@@ -27,7 +27,7 @@ use super::body::ResponseBody;
 use super::forward::{Forwarder, Route, failure_of_channel, failure_of_reason};
 use super::watches::WatchUse;
 use super::websocket::{self, BadUpgrade, Upgrade, upgrade_asked};
-use gateway_auth::request::Offered;
+use gateway_auth::request::OfferedCredential;
 use gateway_http::fields::has_token;
 use gateway_http::respond::Failure;
 use gateway_net::telemetry::{Metrics, TcpEnd};
@@ -62,10 +62,12 @@ pub(super) fn is_asked(parts: &Parts) -> bool {
 ///
 /// # Errors
 /// [`Failure::SignInRequired`].
-pub(super) fn require_token(offered: &Offered) -> Result<(), Failure> {
+pub(super) fn require_token(offered: &OfferedCredential) -> Result<(), Failure> {
     match offered {
-        Offered::Token(_) => Ok(()),
-        Offered::Nothing | Offered::Session(_) | Offered::Refused => Err(Failure::SignInRequired),
+        OfferedCredential::Token(_) => Ok(()),
+        OfferedCredential::Nothing | OfferedCredential::Session(_) | OfferedCredential::Refused => {
+            Err(Failure::SignInRequired)
+        }
     }
 }
 
@@ -115,7 +117,7 @@ impl Forwarder {
             let route = route;
             let (end, copied) = join(user, channel, &route.watch, drained).await;
             metrics.tcp_ended(end);
-            let Copied { inward, outward } = copied;
+            let CarriedBytes { inward, outward } = copied;
             debug!(workspace = %route.grant.workspace(), port = %route.grant.port(), ?end, inward, outward, "raw stream ended");
         });
         Ok(Response::from_parts(head, ResponseBody::from(bytes::Bytes::new())))
@@ -166,18 +168,18 @@ async fn join(
     channel: ChannelIo,
     watch: &WatchUse,
     drained: impl Future<Output = Duration>,
-) -> (TcpEnd, Copied) {
+) -> (TcpEnd, CarriedBytes) {
     let user = tokio::select! {
         biased;
         () = watch.wait() => {
             channel.reset(Reason::Revoked);
-            return (TcpEnd::Access, Copied::default());
+            return (TcpEnd::Access, CarriedBytes::default());
         }
         user = user => user,
     };
     let Ok(user) = user else {
         channel.reset(Reason::AppReset);
-        return (TcpEnd::User, Copied::default());
+        return (TcpEnd::User, CarriedBytes::default());
     };
     let mut carrier = Carrier::new(TokioIo::new(user), Role::Server, channel, PING_INTERVAL).await;
     let farewell = tokio::select! {
@@ -209,7 +211,7 @@ async fn join(
     (farewell.end, copied)
 }
 
-fn farewell(ended: Result<Copied, CarrierBroken>) -> Farewell {
+fn farewell(ended: Result<CarriedBytes, CarrierBroken>) -> Farewell {
     let timeout = CLOSE_TIMEOUT;
     let user_is_gone = |code, reason| Farewell {
         code,
@@ -279,8 +281,8 @@ mod tests {
 
     #[test]
     fn only_a_token_opens_raw_tcp() {
-        assert_eq!(require_token(&Offered::Token([0; 32])), Ok(()));
-        for offered in [Offered::Nothing, Offered::Refused] {
+        assert_eq!(require_token(&OfferedCredential::Token([0; 32])), Ok(()));
+        for offered in [OfferedCredential::Nothing, OfferedCredential::Refused] {
             assert_eq!(require_token(&offered), Err(Failure::SignInRequired));
         }
     }
@@ -297,6 +299,6 @@ mod tests {
         assert_eq!(told(Reason::SessionLost), (code::LOST, "session_lost", None));
         let user = farewell(Err(CarrierBroken::Gone));
         assert_eq!((user.reset, user.end), (Some(Reason::AppReset), TcpEnd::User));
-        assert_eq!(farewell(Ok(Copied::default())).code, code::FINISHED);
+        assert_eq!(farewell(Ok(CarriedBytes::default())).code, code::FINISHED);
     }
 }

@@ -17,7 +17,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFuture, WaitForCanc
 
 use super::address::Address;
 use gateway_auth::policy::{Because, Grant};
-use gateway_auth::request::{Identities, Offered};
+use gateway_auth::request::{Identities, OfferedCredential};
 use gateway_http::respond::Failure;
 use gateway_net::audit::{Audit, AuditEvent, AuditRecord, Credential, Text, WhyEnded};
 use gateway_net::limits::CredentialCounters;
@@ -26,7 +26,7 @@ use gateway_types::{Port, UserName};
 /// One credential, used on one connection towards one port.
 #[derive(Debug)]
 pub(crate) struct AccessWatch {
-    offered: Offered,
+    offered: OfferedCredential,
     address: Arc<Address>,
     port: Port,
     user: Option<UserName>,
@@ -80,7 +80,7 @@ impl Deref for WatchUse {
 
 impl AccessWatch {
     /// Returns the credential that was offered.
-    pub(crate) fn offered(&self) -> &Offered {
+    pub(crate) fn offered(&self) -> &OfferedCredential {
         &self.offered
     }
 
@@ -156,7 +156,7 @@ impl Drop for AccessWatch {
 /// Client of a request, for the audit log: only read when an access begins.
 pub(crate) struct AccessClient<'a> {
     pub(crate) identities: &'a Identities,
-    pub(crate) offered: &'a Offered,
+    pub(crate) offered: &'a OfferedCredential,
     pub(crate) peer: IpAddr,
 }
 
@@ -164,12 +164,12 @@ impl AccessClient<'_> {
     /// Names a browser's session on a workspace host after the session on the public host that it hangs on.
     fn credential(&self) -> Credential {
         match self.offered {
-            Offered::Session(id) => match self.identities.session_of_host(id) {
+            OfferedCredential::Session(id) => match self.identities.session_of_host(id) {
                 Some(name) => Credential::Session { id: Text::of(name) },
                 None => Credential::None,
             },
-            Offered::Token(hash) => Credential::TokenHash(*hash),
-            Offered::Nothing | Offered::Refused => Credential::None,
+            OfferedCredential::Token(hash) => Credential::TokenHash(*hash),
+            OfferedCredential::Nothing | OfferedCredential::Refused => Credential::None,
         }
     }
 }
@@ -291,7 +291,7 @@ mod tests {
         Identities::new(Arc::new(BrowserSessions::new(Instant::now(), Lifetimes::default())))
     }
 
-    fn asking<'a>(identities: &'a Identities, offered: &'a Offered) -> AccessClient<'a> {
+    fn asking<'a>(identities: &'a Identities, offered: &'a OfferedCredential) -> AccessClient<'a> {
         AccessClient { identities, offered, peer: [127, 0, 0, 1].into() }
     }
 
@@ -308,7 +308,7 @@ mod tests {
         let (watches, address, identities) = (Watches::default(), address(), identities());
         for _ in 0..100 {
             let last = LastWatch::default();
-            drop(watches.watch(&last, &asking(&identities, &Offered::Nothing), &address, &grant(), counters));
+            drop(watches.watch(&last, &asking(&identities, &OfferedCredential::Nothing), &address, &grant(), counters));
             assert_eq!(watches.in_use().len(), 0, "nothing is under way");
             assert_eq!(watches.all.lock().len(), 1, "the connection lives, and may ask again");
             drop(last);
@@ -320,9 +320,27 @@ mod tests {
     #[test]
     fn watch_serves_one_credential_only() {
         let (watches, address, last, identities) = (Watches::default(), address(), LastWatch::default(), identities());
-        let first = watches.watch(&last, &asking(&identities, &Offered::Token([1; 32])), &address, &grant(), counters);
-        let same = watches.watch(&last, &asking(&identities, &Offered::Token([1; 32])), &address, &grant(), counters);
-        let other = watches.watch(&last, &asking(&identities, &Offered::Token([2; 32])), &address, &grant(), counters);
+        let first = watches.watch(
+            &last,
+            &asking(&identities, &OfferedCredential::Token([1; 32])),
+            &address,
+            &grant(),
+            counters,
+        );
+        let same = watches.watch(
+            &last,
+            &asking(&identities, &OfferedCredential::Token([1; 32])),
+            &address,
+            &grant(),
+            counters,
+        );
+        let other = watches.watch(
+            &last,
+            &asking(&identities, &OfferedCredential::Token([2; 32])),
+            &address,
+            &grant(),
+            counters,
+        );
         assert!(Arc::ptr_eq(&first.0, &same.0) && !Arc::ptr_eq(&first.0, &other.0));
         first.end(Failure::SignInRequired);
         assert!(same.is_ended() && !other.is_ended());

@@ -158,7 +158,7 @@ impl ProgressStream {
         self
     }
 
-    /// Waits for the next event. `None` after [`Event::Done`].
+    /// Waits for the next event. `None` after [`EnvironmentEvent::Done`].
     ///
     /// Cancel safety: safe; no event is lost by it.
     pub async fn next(&mut self) -> Option<EnvironmentEvent> {

@@ -22,12 +22,12 @@ use gateway_agents::registry::Registry;
 use gateway_net::audit::{Audit, AuditEvent, AuditRecord, Text};
 use gateway_net::telemetry::Metrics;
 use gateway_store::{
-    EnvironmentFilter, EnvironmentId, EnvironmentState, Forgotten, PreparationStatus, StateSet, Store, StoreError,
-    StoredEnvironment,
+    EnvironmentFilter, EnvironmentId, EnvironmentState, ForgottenEnvironment, PreparationStatus, StateSet, Store,
+    StoreError, StoredEnvironment,
 };
 use gateway_types::{Clock, ClusterName, UnixSeconds, UserName};
 use workspace_spec::environment::facts::{AgentFacts, TemplateVars};
-use workspace_spec::environment::template::{Rendered, Template, TemplateName};
+use workspace_spec::environment::template::{RenderedTemplate, Template, TemplateName};
 
 mod ending;
 mod may;
@@ -323,7 +323,7 @@ impl Environments {
     ///
     /// # Errors
     /// [`RefusalCode::FactsInvalid`] or [`RefusalCode::TemplateInvalid`].
-    pub fn render(&self, template: &Template, info: &TemplateVars) -> Result<Rendered, EnvironmentRefusal> {
+    pub fn render(&self, template: &Template, info: &TemplateVars) -> Result<RenderedTemplate, EnvironmentRefusal> {
         prepare::check_facts(info)?;
         prepare::fill(template, info)
     }

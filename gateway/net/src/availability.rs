@@ -2,7 +2,7 @@
 //!
 //! Any task that gets no answer from the store reports it ([`Availability::failed`]); from then on statements fail at
 //! once, those in flight are given up, and cached results count, until the one task that goes on asking
-//! ([`gateway_store::Store::watch`]) gets an answer. Without that task the store is never away: commands wait as long as
+//! (`gateway_store::Store::watch`) gets an answer. Without that task the store is never away: commands wait as long as
 //! it takes.
 
 mod state;

@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 use tunnel_link::causes;
 
-pub use self::stream::{FetchedStream, Opened};
+pub use self::stream::{FetchedStream, StreamAnswer};
 pub use self::trust::{FetchSetupError, Trust};
 use gateway_types::Endpoint;
 use gateway_types::Secret;
@@ -213,7 +213,7 @@ impl Fetch {
     ///
     /// # Errors
     ///
-    /// [`FetchError`], except for what only [`Answer::json`] finds.
+    /// [`FetchError`], except for what only [`FetchedResponse::json`] finds.
     pub async fn get(&self, from: &Endpoint, credentials: Credentials<'_>) -> Result<FetchedResponse, FetchError> {
         self.send(from, self.client(from).get(from.url().clone()), credentials, Expected::Json).await
     }
@@ -222,7 +222,7 @@ impl Fetch {
     ///
     /// # Errors
     ///
-    /// [`FetchError`], except for what only [`Answer::json`] finds.
+    /// [`FetchError`], except for what only [`FetchedResponse::json`] finds.
     pub async fn post_form(
         &self,
         to: &Endpoint,
@@ -236,7 +236,7 @@ impl Fetch {
     ///
     /// # Errors
     ///
-    /// [`FetchError`], except for what only [`Answer::json`] finds.
+    /// [`FetchError`], except for what only [`FetchedResponse::json`] finds.
     pub async fn post_json<T: Serialize + Sync>(
         &self,
         to: &Endpoint,
@@ -250,7 +250,7 @@ impl Fetch {
     ///
     /// # Errors
     ///
-    /// [`FetchError`], except for what only [`Answer::json`] finds.
+    /// [`FetchError`], except for what only [`FetchedResponse::json`] finds.
     pub async fn call<T: Serialize + Sync>(
         &self,
         method: Method,

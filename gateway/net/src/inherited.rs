@@ -10,7 +10,7 @@ use thiserror::Error;
 
 /// Listening sockets that this process inherited and that no listener has taken yet.
 #[derive(Debug, Default)]
-pub struct Inherited(Vec<(SocketAddr, TcpListener)>);
+pub struct InheritedSockets(Vec<(SocketAddr, TcpListener)>);
 
 /// A socket of the service manager cannot be used.
 #[derive(Debug, Error)]
@@ -37,7 +37,7 @@ pub enum BadInherited {
     },
 }
 
-impl Inherited {
+impl InheritedSockets {
     /// Takes the sockets that the environment names (`LISTEN_FDS`, `LISTEN_PID`), if any.
     ///
     /// Must be called before other threads run: it removes the variables, so that no child sees them.
@@ -85,12 +85,12 @@ mod tests {
 
     use super::*;
 
-    fn given(count: usize) -> (Inherited, Vec<SocketAddr>) {
+    fn given(count: usize) -> (InheritedSockets, Vec<SocketAddr>) {
         let bind = |_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let sockets: Vec<_> =
             (0..count).map(bind).map(|listener| (listener.local_addr().expect("bound"), listener)).collect();
         let addresses = sockets.iter().map(|(address, _)| *address).collect();
-        (Inherited(sockets), addresses)
+        (InheritedSockets(sockets), addresses)
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub enum ClientStream {
 
 /// Result of the handshake (RFC 7301 and RFC 6066).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Negotiated {
+pub struct HandshakeResult {
     /// Whether the connection is encrypted.
     pub tls: bool,
     /// Protocol that ALPN chose, if the client offered any.
@@ -43,12 +43,12 @@ pub enum Alpn {
 impl ClientStream {
     /// Returns the result of the handshake.
     #[must_use]
-    pub fn negotiated(&self) -> Negotiated {
+    pub fn negotiated(&self) -> HandshakeResult {
         match self {
-            Self::Plain(_) => Negotiated::default(),
+            Self::Plain(_) => HandshakeResult::default(),
             Self::Tls(stream) => {
                 let (_, connection) = stream.get_ref();
-                Negotiated {
+                HandshakeResult {
                     tls: true,
                     alpn: connection
                         .alpn_protocol()

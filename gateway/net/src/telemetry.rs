@@ -400,7 +400,7 @@ impl Metrics {
     }
 }
 
-/// Label of [`bytes`].
+/// Label of [`bytes()`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByteDirection {
     direction: &'static str,

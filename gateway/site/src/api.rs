@@ -50,7 +50,7 @@ use gateway_auth::cache::Cache;
 use gateway_auth::device::Devices;
 use gateway_auth::policy::{Purpose, RequestShape, RequestSource};
 use gateway_auth::public_ports::PublicPorts;
-use gateway_auth::request::{Identities, Offered};
+use gateway_auth::request::{Identities, OfferedCredential};
 use gateway_auth::site::{Site, WORKSPACE_PAGES};
 use gateway_ci::downloads::Downloads;
 use gateway_http::host::HostRules;
@@ -65,7 +65,7 @@ use crate::public_host::Stack;
 pub(crate) use answer::RefusalCode;
 pub use ci::{Definitions, NoDefinition};
 pub(crate) use confirm::DEVICE_PATH;
-pub use environments::{EnvironmentParts, Vouched};
+pub use environments::{EnvironmentParts, VouchedCaller};
 use problem::{ApiProblem, ProblemRow};
 use seats::Seats;
 
@@ -145,9 +145,9 @@ impl std::ops::Deref for ApiShared {
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     principal: Option<Principal>,
-    offered: Offered,
+    offered: OfferedCredential,
     /// Proof of a caller that is no user.
-    vouched: Option<Vouched>,
+    vouched: Option<VouchedCaller>,
     peer: IpAddr,
     /// The page that caused the request.
     source: RequestSource,
@@ -159,7 +159,7 @@ impl Caller {
     /// the API, unlike for pages, not even by a link.
     pub(crate) fn new(
         principal: Option<Principal>,
-        offered: Offered,
+        offered: OfferedCredential,
         path: &str,
         shape: RequestShape,
         peer: IpAddr,
@@ -183,7 +183,7 @@ impl Caller {
     }
 
     /// Adds the proof of a caller that is no user.
-    pub(crate) fn vouched(self, vouched: Option<Vouched>) -> Self {
+    pub(crate) fn vouched(self, vouched: Option<VouchedCaller>) -> Self {
         Self { vouched, ..self }
     }
 
@@ -194,7 +194,7 @@ impl Caller {
 
     /// Returns the proven identity, with its proof.
     pub(crate) fn proven(&self) -> Option<Proof> {
-        if let Some(Vouched::Job(_)) = &self.vouched {
+        if let Some(VouchedCaller::Job(_)) = &self.vouched {
             return Some(Proof::Job);
         }
         Some(Proof::User(self.offered, self.principal.as_ref()?.user.clone()))
@@ -212,9 +212,9 @@ impl Caller {
     /// Makes a record of an event that this caller caused.
     fn did(&self, event: AuditEvent) -> AuditRecord {
         let credential = match &self.offered {
-            Offered::Session(id) => Credential::Session { id: Text::of(session_name(id)) },
-            Offered::Token(hash) => Credential::TokenHash(*hash),
-            Offered::Nothing | Offered::Refused => Credential::None,
+            OfferedCredential::Session(id) => Credential::Session { id: Text::of(session_name(id)) },
+            OfferedCredential::Token(hash) => Credential::TokenHash(*hash),
+            OfferedCredential::Nothing | OfferedCredential::Refused => Credential::None,
         };
         AuditRecord::new(event).at_peer(self.peer).with(credential).traced(&self.trace)
     }
@@ -224,7 +224,7 @@ impl Caller {
 #[derive(Clone, Debug)]
 pub(crate) enum Proof {
     /// A user, by the credential that they offered: it may end.
-    User(Offered, UserName),
+    User(OfferedCredential, UserName),
     /// A CI job, by a token that was good when it asked.
     Job,
 }
@@ -340,7 +340,7 @@ impl Api {
     /// Checks whether a request carries a proof that is no user's, on paths that accept one.
     ///
     /// Cancel safety: safe.
-    pub(crate) async fn vouched(&self, parts: &Parts, now: Instant) -> Option<Vouched> {
+    pub(crate) async fn vouched(&self, parts: &Parts, now: Instant) -> Option<VouchedCaller> {
         self.shared.environments.vouch(parts, now).await
     }
 

@@ -18,9 +18,9 @@ use gateway_auth::oidc::BACKCHANNEL_LOGOUT_PATH;
 use gateway_auth::oidc::failure::{NoticeRefused, SignInError};
 use gateway_auth::oidc::identity::NotAdmitted;
 use gateway_auth::oidc::logout::NOTICE_BYTES_MAX;
-use gateway_auth::oidc::provider::{Authenticated, Provider};
+use gateway_auth::oidc::provider::{AuthenticatedUser, Provider};
 use gateway_auth::sign_in::PageVisit;
-use gateway_auth::sign_in::provider::{Returned, SignInStep};
+use gateway_auth::sign_in::provider::{ReturnedBrowser, SignInStep};
 use gateway_edge::service::Origin;
 use gateway_net::audit::{AuditEvent, AuditRecord, Items, Text};
 use gateway_store::{Admission, wall_clock};
@@ -87,14 +87,15 @@ impl Host {
         &self,
         provider: &Provider,
         visit: PageVisit<'_>,
-        returned: Returned,
+        returned: ReturnedBrowser,
         now: Moment,
     ) -> Response<Bytes> {
-        let Returned { answer, pending } = returned;
-        let Authenticated { identity, session, issued_at } = match provider.authenticate(&answer, &pending, now).await {
-            Ok(authenticated) => authenticated,
-            Err(error) => return self.sign_in_failed(visit, &error),
-        };
+        let ReturnedBrowser { answer, pending } = returned;
+        let AuthenticatedUser { identity, session, issued_at } =
+            match provider.authenticate(&answer, &pending, now).await {
+                Ok(authenticated) => authenticated,
+                Err(error) => return self.sign_in_failed(visit, &error),
+            };
         let (issuer, subject) = (provider.issuer().as_str(), identity.subject.as_str());
         let user =
             match self.api.parts().store.admit(issuer, subject, &identity.wanted, &identity.groups, wall_clock()).await

@@ -24,7 +24,7 @@ use gateway_auth::sign_in::PageVisit;
 use gateway_auth::site::{Site, WORKSPACE_PAGES};
 use gateway_http::host::HostRules;
 use gateway_http::respond::Failure;
-use gateway_store::{Listed, Managed, Store, StoreError, Workspace, WorkspaceId};
+use gateway_store::{ListPage, ManagedWorkspace, Store, StoreError, Workspace, WorkspaceId};
 use gateway_types::markup::escape;
 use gateway_types::principal::Principal;
 use gateway_types::{ActualState, DesiredState, Port};
@@ -163,19 +163,19 @@ async fn managed(
     pages: Pages<'_>,
     workspaces: &[Workspace],
     principal: &Principal,
-) -> Result<HashMap<WorkspaceId, Managed>, Failure> {
+) -> Result<HashMap<WorkspaceId, ManagedWorkspace>, Failure> {
     let is_managed = |workspace: &Workspace| workspace.executor.is_managed();
     if !workspaces.iter().any(is_managed) {
         return Ok(HashMap::new());
     }
-    let all = Listed { after: None, limit: u32::try_from(workspaces.len()).unwrap_or(u32::MAX) };
+    let all = ListPage { after: None, limit: u32::try_from(workspaces.len()).unwrap_or(u32::MAX) };
     let found = pages.store.managed_of_owner(&principal.user, all).await.map_err(|error| unavailable(&error))?;
     Ok(found.into_iter().map(|managed| (managed.workspace.id, managed)).collect())
 }
 
 /// Writes the state of a workspace with its reason, and the buttons that change it; a page of its own follows their
 /// effect.
-fn state(managed: &Managed) -> String {
+fn state(managed: &ManagedWorkspace) -> String {
     let (life, name) = (&managed.lifecycle, &managed.workspace.name);
     let reason = life.reason.as_deref().map(|reason| format!("<p class=\"why\">{}</p>", escape(reason)));
     let went_wrong = matches!(life.actual, ActualState::Failed | ActualState::Error | ActualState::Unknown);
@@ -192,7 +192,7 @@ fn state(managed: &Managed) -> String {
     format!("<p class=\"state\">{}</p>{}{form}", life.actual, reason.unwrap_or_default())
 }
 
-async fn row(pages: Pages<'_>, workspace: &Workspace, managed: Option<&Managed>) -> String {
+async fn row(pages: Pages<'_>, workspace: &Workspace, managed: Option<&ManagedWorkspace>) -> String {
     // Names are [a-z0-9-] by their type; nothing to escape.
     let name = &workspace.name;
     let link = |port: Option<Port>, text: &str| {

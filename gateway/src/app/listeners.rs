@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::StartError;
 use gateway_config::{Config, TlsFiles};
-use gateway_net::inherited::Inherited;
+use gateway_net::inherited::InheritedSockets;
 use gateway_net::limits::UsageLimits;
 use gateway_net::listen::{AcceptPolicy, BindError, ClientKind, Listener, ListenerOptions};
 use gateway_net::tls::{ALPN_AGENTS, ALPN_USERS, Tls, TlsError};
@@ -62,7 +62,7 @@ impl Listeners {
         config: &Config,
         limits: &Arc<UsageLimits>,
         tls: ListenerTls,
-        mut inherited: Inherited,
+        mut inherited: InheritedSockets,
     ) -> Result<Self, StartError> {
         let trusted: Arc<[_]> = config.listen.trusted_proxies.clone().into();
         let options = |what, named, tls, connections_max, kind| ListenerOptions {

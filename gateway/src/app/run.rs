@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
-use tunnel_link::drain::{Drain, Drained};
+use tunnel_link::drain::{Drain, DrainResult};
 use tunnel_proto::reason::Reason;
 
 use super::ci::CiParts;
@@ -39,12 +39,12 @@ const QUIET_INTERVAL: Duration = Duration::from_millis(20);
 impl App {
     /// Serves until `stop`, then drains: takes nothing new, tells agents, lets running work finish up to
     /// `timeouts.drain`, also over links that break and come back meanwhile, and cuts the rest.
-    pub async fn run(self, stop: CancellationToken) -> Drained {
+    pub async fn run(self, stop: CancellationToken) -> DrainResult {
         self.run_on(&Workers::none(), stop).await
     }
 
     /// Like [`App::run`], with connections served by `workers`. Dropped, it ends all at once, as if it were killed.
-    pub async fn run_on(self, workers: &Workers, stop: CancellationToken) -> Drained {
+    pub async fn run_on(self, workers: &Workers, stop: CancellationToken) -> DrainResult {
         let (for_users, for_agents) = self.placing(workers);
         let server = Server::new(self.edge.clone(), &self.config);
         let (writing, written) = (Drain::default(), CancellationToken::new());
@@ -167,18 +167,23 @@ fn execute(controller: Arc<KubernetesController>, ci: &CiParts, background: &Dra
 }
 
 /// Tells agents that the gateway drains, and ends requests, streams and sessions.
-async fn drain_sessions(registry: &Registry, drain: &Drain, closed: &CancellationToken, deadline: Duration) -> Drained {
+async fn drain_sessions(
+    registry: &Registry,
+    drain: &Drain,
+    closed: &CancellationToken,
+    deadline: Duration,
+) -> DrainResult {
     for session in &registry.all() {
         session.tunnel.drain(deadline, REDIAL_AFTER);
     }
     // Requests and streams first; sessions carry them, and are closed when these are through or time is up.
     let (drained, cut) = tokio::join!(drain.run(deadline), close_when_quiet(registry, closed, deadline));
     let drained = match drained {
-        Drained::Clean if cut == 0 => Drained::Clean,
-        Drained::Clean => Drained::Cut(cut),
-        Drained::Cut(tasks) => Drained::Cut(tasks.max(cut)),
+        DrainResult::Clean if cut == 0 => DrainResult::Clean,
+        DrainResult::Clean => DrainResult::Cut(cut),
+        DrainResult::Cut(tasks) => DrainResult::Cut(tasks.max(cut)),
     };
-    if let Drained::Cut(tasks) = drained {
+    if let DrainResult::Cut(tasks) = drained {
         warn!(tasks, "cut what did not finish in time");
     }
     drained

@@ -9,8 +9,8 @@ use super::lifecycles::{number, storable, swap};
 use super::tokens::{Holder, insert};
 use super::variables::Variable;
 use super::{
-    CreateError, Executor, Managed, Note, Quotas, Runs, SecretText, Store, StoreError, Terms, TokenId, WorkspaceId,
-    json,
+    CreateError, Executor, ManagedWorkspace, Note, Quotas, Runs, SecretText, Store, StoreError, Terms, TokenId,
+    WorkspaceId, json,
 };
 use gateway_types::token::Token;
 use gateway_types::{DesiredState, Lifecycle, ProviderName, UnixSeconds, UserName, WorkspaceName};
@@ -154,7 +154,7 @@ pub struct RunOwner {
 
 /// Live runs that were requested from a CI system and whose pipeline names are not all known yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Awaited {
+pub struct AwaitedRuns {
     /// An unknown pipeline of that CI system may be a run.
     pub pipeline: bool,
     /// An unknown child pipeline there may belong to a run.
@@ -169,7 +169,7 @@ impl Store {
     ///
     /// # Cancel safety
     /// Dropped before it returns, it does everything or nothing.
-    pub async fn create_ci(&self, new: &NewCi<'_>, now: UnixSeconds) -> Result<Managed, CreateError> {
+    pub async fn create_ci(&self, new: &NewCi<'_>, now: UnixSeconds) -> Result<ManagedWorkspace, CreateError> {
         let tags = serde_json::Value::from(new.tags).to_string();
         let mut transaction = self.write(About::Provider(new.provider.as_str())).await?;
         make_room(&mut transaction, new.name, new.owner, now, self.name_hold).await?;
@@ -201,7 +201,7 @@ impl Store {
             retry_at: None,
             run: None,
         };
-        Ok(Managed { workspace, lifecycle, runs: Runs::Ci(Box::new(state)) })
+        Ok(ManagedWorkspace { workspace, lifecycle, runs: Runs::Ci(Box::new(state)) })
     }
 
     /// Records a run that is to be made, together with the lifecycle, if the stored lifecycle still has that revision
@@ -345,13 +345,13 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Database`].
-    pub async fn awaited(&self, provider: &ProviderName) -> Result<Awaited, StoreError> {
+    pub async fn awaited(&self, provider: &ProviderName) -> Result<AwaitedRuns, StoreError> {
         let statement = sql("SELECT count(*) AS children, count(CASE WHEN pipeline IS NULL THEN 1 END) AS pipelines \
              FROM ci_runs JOIN ci_workspaces ON ci_workspaces.workspace_id = ci_runs.workspace_id \
              WHERE provider = $1 AND ended_at IS NULL AND asked_at IS NOT NULL AND child_pipeline IS NULL");
         let row = statement.bind(provider.as_str()).fetch_one(&self.readers).await?;
         let (children, pipelines): (i64, i64) = (row.get("children")?, row.get("pipelines")?);
-        Ok(Awaited { pipeline: pipelines > 0, child: children > 0 })
+        Ok(AwaitedRuns { pipeline: pipelines > 0, child: children > 0 })
     }
 
     /// Returns up to `limit` workspaces in CI systems that are not terminated, after `after`, by id, each with the
@@ -422,7 +422,7 @@ fn row_of(workspace: WorkspaceId, run: i64) -> String {
     format!("ci_runs {} {run}", workspace.0)
 }
 
-/// Reads the CI columns of a row of [`Managed`].
+/// Reads the CI columns of a row of [`ManagedWorkspace`].
 pub(super) fn read_state(row: &Row) -> Result<CiState, StoreError> {
     let corrupt = |column| StoreError::Corrupt { table: "ci_workspaces", column };
     let provider: Option<&str> = row.get("provider")?;

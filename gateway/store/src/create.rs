@@ -9,7 +9,8 @@ use super::lifecycles::number;
 use super::tokens::{Holder, insert};
 use super::variables::{Variable, VariableKind};
 use super::{
-    ClusterId, Executor, KubernetesState, Managed, Runs, Store, StoreError, Terms, Workspace, WorkspaceId, json,
+    ClusterId, Executor, KubernetesState, ManagedWorkspace, Runs, Store, StoreError, Terms, Workspace, WorkspaceId,
+    json,
 };
 use gateway_types::token::Token;
 use gateway_types::{ClusterName, Lifecycle, UnixSeconds, UserName, WorkspaceName};
@@ -86,7 +87,11 @@ impl Store {
     ///
     /// # Cancel safety
     /// Dropped before it returns, it does everything or nothing.
-    pub async fn create_managed(&self, new: &NewManaged<'_>, now: UnixSeconds) -> Result<Managed, CreateError> {
+    pub async fn create_managed(
+        &self,
+        new: &NewManaged<'_>,
+        now: UnixSeconds,
+    ) -> Result<ManagedWorkspace, CreateError> {
         let frozen = json::given(new.frozen, "kubernetes_frozen", "frozen")?;
         let mut transaction = self.write(About::Cluster(new.cluster.0)).await?;
         let newest = clusters::newest(&mut transaction, new.cluster).await?;
@@ -113,8 +118,13 @@ impl Store {
     }
 }
 
-fn made(workspace: Workspace, new: &NewManaged<'_>, lifecycle: Lifecycle, cluster_name: ClusterName) -> Managed {
-    Managed {
+fn made(
+    workspace: Workspace,
+    new: &NewManaged<'_>,
+    lifecycle: Lifecycle,
+    cluster_name: ClusterName,
+) -> ManagedWorkspace {
+    ManagedWorkspace {
         workspace,
         lifecycle,
         runs: Runs::Kubernetes(KubernetesState {

@@ -18,7 +18,7 @@ mod templates;
 mod wish;
 mod work;
 
-pub use gone::Forgotten;
+pub use gone::ForgottenEnvironment;
 pub use jobs::JobStart;
 pub use wish::StateSet;
 

@@ -58,28 +58,28 @@ use gateway_types::token::NoRandomness;
 use gateway_types::{TerminalForAll, UnixSeconds, WorkspaceName};
 
 pub use changes::AccessChange;
-pub use ci::{Awaited, CiProject, CiRun, CiState, NewCi, NewCiRun, RunOwner};
+pub use ci::{AwaitedRuns, CiProject, CiRun, CiState, NewCi, NewCiRun, RunOwner};
 pub use clusters::{Cluster, ConfigVersion};
 pub use create::{AGENT_TOKEN_FILE, CreateError, NewManaged, Quotas};
 pub use environments::{
-    BadEnvironmentState, EnvironmentFilter, EnvironmentId, EnvironmentState, Forgotten, JobStart, KeptOnStop,
-    NewEnvironment, NewPreparation, Preparation, PreparationEnd, PreparationId, PreparationStatus, StateSet,
-    StoredEnvironment, Tries,
+    BadEnvironmentState, EnvironmentFilter, EnvironmentId, EnvironmentState, ForgottenEnvironment, JobStart,
+    KeptOnStop, NewEnvironment, NewPreparation, Preparation, PreparationEnd, PreparationId, PreparationStatus,
+    StateSet, StoredEnvironment, Tries,
 };
 pub use json::canonical_json;
 pub use lifecycles::Observation;
-pub use managed::{KubernetesState, Managed, Runs};
+pub use managed::{KubernetesState, ManagedWorkspace, Runs};
 pub use model::{
-    Admission, BadId, BadNote, ClusterId, Created, Executor, NOTE_CHARS_MAX, NewToken, Note, Rotated, Terms, TokenId,
-    TokenRecord, TokenSubject, User, Workspace, WorkspaceId,
+    Admission, BadId, BadNote, ClusterId, Executor, NOTE_CHARS_MAX, NewToken, Note, Terms, TokenCreation, TokenId,
+    TokenRecord, TokenRotation, TokenSubject, User, Workspace, WorkspaceId,
 };
-pub use shares::{Replaced, SharedPort};
+pub use shares::{ShareReplacement, SharedPort};
 pub use single::{PATIENCE, SingleError, SingleGateway};
-pub use single_use_tokens::{Spent, TokenUse, UsedToken};
+pub use single_use_tokens::{TokenUse, TokenUseOutcome, UsedToken};
 pub use time::{wall_clock, wall_clock_ms};
 pub use tokens::TOKENS_LIVE_MAX;
 pub use variables::{SecretText, Variable, VariableKind};
-pub use workspaces::Listed;
+pub use workspaces::ListPage;
 
 /// A database, open. Clones share the connections.
 #[derive(Clone, Debug)]

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use super::clusters::ConfigVersion;
 use super::database::{Row, Statement, sql};
 use super::workspaces::read_workspace;
-use super::{CiState, ClusterId, Executor, Listed, Store, StoreError, Workspace, WorkspaceId, ci, json};
+use super::{CiState, ClusterId, Executor, ListPage, Store, StoreError, Workspace, WorkspaceId, ci, json};
 use gateway_types::{ClusterName, Lifecycle, Share, UnixSeconds, UserName, WorkspaceName};
 
 /// A workspace with a lifecycle.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Managed {
+pub struct ManagedWorkspace {
     /// The part that every workspace has.
     pub workspace: Workspace,
     /// Its desired and actual state.
@@ -29,7 +29,7 @@ pub enum Runs {
     Ci(Box<CiState>),
 }
 
-impl Managed {
+impl ManagedWorkspace {
     /// Returns its state in its cluster, if it is in one.
     #[must_use]
     pub fn kubernetes(&self) -> Option<&KubernetesState> {
@@ -114,7 +114,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
-    pub async fn managed(&self, name: &WorkspaceName) -> Result<Option<Managed>, StoreError> {
+    pub async fn managed(&self, name: &WorkspaceName) -> Result<Option<ManagedWorkspace>, StoreError> {
         self.one_managed(sql(select!("WHERE workspaces.name = $1")).bind(name.as_str())).await
     }
 
@@ -122,7 +122,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
-    pub async fn managed_by_id(&self, id: WorkspaceId) -> Result<Option<Managed>, StoreError> {
+    pub async fn managed_by_id(&self, id: WorkspaceId) -> Result<Option<ManagedWorkspace>, StoreError> {
         self.one_managed(sql(select!("WHERE workspaces.id = $1")).bind(id.0)).await
     }
 
@@ -130,7 +130,11 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
-    pub async fn managed_of_owner(&self, owner: &UserName, part: Listed<'_>) -> Result<Vec<Managed>, StoreError> {
+    pub async fn managed_of_owner(
+        &self,
+        owner: &UserName,
+        part: ListPage<'_>,
+    ) -> Result<Vec<ManagedWorkspace>, StoreError> {
         let statement = sql(select!("WHERE owner = $1 AND workspaces.name > $2 ORDER BY workspaces.name LIMIT $3"))
             .bind(owner.as_str())
             .bind(part.after.map_or("", WorkspaceName::as_str))
@@ -158,7 +162,7 @@ impl Store {
         row.map(|row| Ok(row.get("devfile")?)).transpose()
     }
 
-    async fn one_managed(&self, statement: Statement<'_>) -> Result<Option<Managed>, StoreError> {
+    async fn one_managed(&self, statement: Statement<'_>) -> Result<Option<ManagedWorkspace>, StoreError> {
         let Some(row) = statement.fetch_optional(&self.readers).await? else { return Ok(None) };
         let mut managed = read_managed(&row)?;
         let shares: Vec<Share> = self.shares_of(managed.workspace.id).await?;
@@ -167,11 +171,11 @@ impl Store {
     }
 }
 
-fn read_all(rows: &[Row]) -> Result<Vec<Managed>, StoreError> {
+fn read_all(rows: &[Row]) -> Result<Vec<ManagedWorkspace>, StoreError> {
     rows.iter().map(read_managed).collect()
 }
 
-fn read_managed(row: &Row) -> Result<Managed, StoreError> {
+fn read_managed(row: &Row) -> Result<ManagedWorkspace, StoreError> {
     let workspace = read_workspace(row)?;
     let runs = match workspace.executor {
         Executor::Kubernetes => Runs::Kubernetes(read_kubernetes(row)?),
@@ -179,7 +183,7 @@ fn read_managed(row: &Row) -> Result<Managed, StoreError> {
         // External workspaces never have a lifecycle.
         Executor::External => return Err(StoreError::Corrupt { table: "workspaces", column: "executor" }),
     };
-    Ok(Managed { workspace, lifecycle: read_lifecycle(row)?, runs })
+    Ok(ManagedWorkspace { workspace, lifecycle: read_lifecycle(row)?, runs })
 }
 
 fn read_kubernetes(row: &Row) -> Result<KubernetesState, StoreError> {

@@ -268,7 +268,7 @@ pub struct Terms {
 
 /// Outcome of a user's request for a token.
 #[derive(Clone, Debug)]
-pub enum Created {
+pub enum TokenCreation {
     /// It was made.
     Made(NewToken),
     /// There is no such workspace, or it belongs to another user.
@@ -279,7 +279,7 @@ pub enum Created {
 
 /// Outcome of rotating a token.
 #[derive(Clone, Debug)]
-pub enum Rotated {
+pub enum TokenRotation {
     /// It has a successor.
     Done {
         /// The successor.

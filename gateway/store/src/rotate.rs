@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::database::{About, sql};
 use super::tokens::{Holder, insert, read_hash, read_token};
-use super::{NewToken, Rotated, Store, StoreError, Terms, TokenId, TokenRecord, TokenSubject};
+use super::{NewToken, Store, StoreError, Terms, TokenId, TokenRecord, TokenRotation, TokenSubject};
 use gateway_types::token::Token;
 use gateway_types::{UnixSeconds, UserName};
 
@@ -25,22 +25,22 @@ impl Store {
         overlap: Duration,
         lasting: Option<Duration>,
         now: UnixSeconds,
-    ) -> Result<Rotated, StoreError> {
+    ) -> Result<TokenRotation, StoreError> {
         let mut transaction = self.write(About::Token(id.0)).await?;
         let statement = "SELECT tokens.id, kind, workspace_id, workspaces.name, owner, user_name, cluster_id, \
              clusters.name AS cluster, hash, hint, tokens.created_at, expires_at, revoked_at, note, replaced_by \
              FROM tokens LEFT JOIN workspaces ON workspaces.id = workspace_id \
              LEFT JOIN clusters ON clusters.id = cluster_id WHERE tokens.id = $1";
         let row = sql(statement).bind(id.0).fetch_optional(&mut transaction).await?;
-        let Some(row) = row else { return Ok(Rotated::NoSuchToken) };
+        let Some(row) = row else { return Ok(TokenRotation::NoSuchToken) };
         let (old, old_hash) = (read_token(&row)?, read_hash(&row)?);
         let whose: Option<&str> = row.get("user_name")?;
         let whose = whose.or(row.get("owner")?);
         if of.is_some_and(|of| whose != Some(of.as_str())) {
-            return Ok(Rotated::NoSuchToken);
+            return Ok(TokenRotation::NoSuchToken);
         }
         if !old.is_live(now) || old.replaced_by.is_some() {
-            return Ok(Rotated::NotLive);
+            return Ok(TokenRotation::NotLive);
         }
         let (until, expires_at) = ends(&old, overlap, lasting, now);
         let token = Token::generate(old.subject.kind())?;
@@ -58,7 +58,7 @@ impl Store {
             .execute(&mut transaction)
             .await?;
         transaction.commit().await?;
-        Ok(Rotated::Done { successor: NewToken { id: successor, token }, expires_at, until, old_hash })
+        Ok(TokenRotation::Done { successor: NewToken { id: successor, token }, expires_at, until, old_hash })
     }
 }
 

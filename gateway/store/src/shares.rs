@@ -7,7 +7,7 @@ use gateway_types::{Audience, GroupName, Port, Share, UnixSeconds, UserName, Wor
 
 /// Outcome of replacing the shares of a workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Replaced {
+pub enum ShareReplacement {
     /// They are replaced.
     Done {
         /// The shares before, without expired ones.
@@ -126,17 +126,17 @@ impl Store {
         shares: &[Share],
         expected: impl FnOnce(&[Share]) -> bool + Send,
         now: UnixSeconds,
-    ) -> Result<Replaced, StoreError> {
+    ) -> Result<ShareReplacement, StoreError> {
         shares.iter().try_for_each(Share::check)?;
         let mut transaction = self.write(About::Workspace(workspace.as_str())).await?;
         let Some(id) = find_own(&mut transaction, workspace, owner).await? else {
-            return Ok(Replaced::NoSuchWorkspace);
+            return Ok(ShareReplacement::NoSuchWorkspace);
         };
         let rows = sql(SHARES_OF).bind(id.0).fetch_all(&mut transaction).await?;
         let stored: Vec<Share> = rows.iter().map(read_share).collect::<Result<_, _>>()?;
         let before: Vec<Share> = stored.iter().filter(|share| share.is_live(now)).cloned().collect();
         if !expected(&before) {
-            return Ok(Replaced::Changed);
+            return Ok(ShareReplacement::Changed);
         }
         for gone in stored.iter().filter(|share| !shares.contains(share)) {
             delete(&mut transaction, id, gone).await?;
@@ -147,7 +147,7 @@ impl Store {
         let rows = sql(SHARES_OF).bind(id.0).fetch_all(&mut transaction).await?;
         let after = rows.iter().map(read_share).collect::<Result<_, _>>()?;
         transaction.commit().await?;
-        Ok(Replaced::Done { before, after })
+        Ok(ShareReplacement::Done { before, after })
     }
 
     /// Deletes a share. Returns whether there was one, expired ones included.

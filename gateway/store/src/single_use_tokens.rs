@@ -36,7 +36,7 @@ pub struct TokenUse<'a> {
 
 /// Outcome of using a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spent {
+pub enum TokenUseOutcome {
     /// First use.
     First,
     /// Used before by this process, which may come back until then.
@@ -71,7 +71,7 @@ impl Store {
     ///
     /// # Cancel safety
     /// Dropped before it returns, it does everything or nothing.
-    pub async fn use_token(&self, token: &TokenUse<'_>, now: UnixSeconds) -> Result<Spent, StoreError> {
+    pub async fn use_token(&self, token: &TokenUse<'_>, now: UnixSeconds) -> Result<TokenUseOutcome, StoreError> {
         let mut transaction = self.write(About::Use(token.use_id)).await?;
         let found = sql("SELECT process_hash, until FROM agent_token_uses WHERE issuer = $1 AND use_id = $2")
             .bind(token.issuer)
@@ -91,12 +91,12 @@ impl Store {
             })
             .transpose()?
         };
-        let Some(workspace) = workspace else { return Ok(Spent::NoWorkspace) };
+        let Some(workspace) = workspace else { return Ok(TokenUseOutcome::NoWorkspace) };
         if let Some(row) = found {
             if row.get::<&[u8]>("process_hash")? != token.process_hash {
-                return Ok(Spent::ByAnother);
+                return Ok(TokenUseOutcome::ByAnother);
             }
-            return Ok(Spent::Again(UnixSeconds::new(row.get("until")?)));
+            return Ok(TokenUseOutcome::Again(UnixSeconds::new(row.get("until")?)));
         }
         clear(&mut transaction, workspace, now, self.name_hold).await?;
         sql("INSERT INTO agent_token_uses (issuer, use_id, token_hash, process_hash, workspace_id, used_at, until, \
@@ -112,7 +112,7 @@ impl Store {
         .execute(&mut transaction)
         .await?;
         transaction.commit().await?;
-        Ok(Spent::First)
+        Ok(TokenUseOutcome::First)
     }
 
     /// Returns the use of a token that was valid at its use, if its process may still come back with it.
@@ -203,12 +203,16 @@ mod tests {
         each(async |store| {
             let names = UsedNames::new();
             let (one, other) = ([1; 32], [2; 32]);
-            assert_eq!(store.use_token(&names.by("a", &one), at(1)).await.unwrap(), Spent::First);
-            assert_eq!(store.use_token(&names.by("a", &one), at(2)).await.unwrap(), Spent::Again(at(100)));
-            assert_eq!(store.use_token(&names.by("a", &other), at(2)).await.unwrap(), Spent::ByAnother);
-            assert_eq!(store.use_token(&names.by("b", &other), at(2)).await.unwrap(), Spent::First, "another token");
+            assert_eq!(store.use_token(&names.by("a", &one), at(1)).await.unwrap(), TokenUseOutcome::First);
+            assert_eq!(store.use_token(&names.by("a", &one), at(2)).await.unwrap(), TokenUseOutcome::Again(at(100)));
+            assert_eq!(store.use_token(&names.by("a", &other), at(2)).await.unwrap(), TokenUseOutcome::ByAnother);
+            assert_eq!(
+                store.use_token(&names.by("b", &other), at(2)).await.unwrap(),
+                TokenUseOutcome::First,
+                "another token"
+            );
             let elsewhere = TokenUse { issuer: "https://other.test", ..names.by("a", &other) };
-            assert_eq!(store.use_token(&elsewhere, at(2)).await.unwrap(), Spent::First, "of another issuer");
+            assert_eq!(store.use_token(&elsewhere, at(2)).await.unwrap(), TokenUseOutcome::First, "of another issuer");
             let workspace = store.workspace(&names.0).await.unwrap().unwrap();
             assert_eq!(workspace.owner, names.1);
         })
@@ -227,12 +231,12 @@ mod tests {
             assert_eq!(store.used_token(&[7; 32], at(100)).await.unwrap(), None);
             assert_eq!(
                 store.use_token(&names.by("a", &[2; 32]), at(199)).await.unwrap(),
-                Spent::ByAnother,
+                TokenUseOutcome::ByAnother,
                 "still spent"
             );
             // A use that no process can repeat any more makes room.
-            assert_eq!(store.use_token(&names.by("b", &[1; 32]), at(200)).await.unwrap(), Spent::First);
-            assert_eq!(store.use_token(&names.by("a", &[2; 32]), at(200)).await.unwrap(), Spent::First);
+            assert_eq!(store.use_token(&names.by("b", &[1; 32]), at(200)).await.unwrap(), TokenUseOutcome::First);
+            assert_eq!(store.use_token(&names.by("a", &[2; 32]), at(200)).await.unwrap(), TokenUseOutcome::First);
         })
         .await;
     }
@@ -276,7 +280,7 @@ mod tests {
         each(async |store| {
             let names = UsedNames::new();
             let found_only = TokenUse { create: false, ..names.by("a", &[1; 32]) };
-            assert_eq!(store.use_token(&found_only, at(1)).await.unwrap(), Spent::NoWorkspace);
+            assert_eq!(store.use_token(&found_only, at(1)).await.unwrap(), TokenUseOutcome::NoWorkspace);
             store.create_agent_token(&names.0, &"bob".parse().unwrap(), at(1)).await.unwrap();
             for token in [found_only, names.by("a", &[1; 32])] {
                 let refused = store.use_token(&token, at(2)).await;
@@ -301,7 +305,7 @@ mod tests {
             }
             let mut first = 0;
             while let Some(ended) = tasks.join_next().await {
-                first += u32::from(ended.unwrap() == Spent::First);
+                first += u32::from(ended.unwrap() == TokenUseOutcome::First);
             }
             assert_eq!(first, 1);
         })

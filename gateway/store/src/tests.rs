@@ -121,8 +121,8 @@ async fn limit_of_tokens_holds_for_those_who_ask_at_once() {
         let (one, other) = (fresh.open().await, fresh.open().await);
         let ask = async |store: &Store| match store.create_own_user_token(&user("ann"), &Terms::default(), at(1)).await
         {
-            Ok(Created::Made(made)) => Some(made.id),
-            Ok(Created::TooMany) => None,
+            Ok(TokenCreation::Made(made)) => Some(made.id),
+            Ok(TokenCreation::TooMany) => None,
             other => panic!("{other:?}"),
         };
         for _ in 1..TOKENS_LIVE_MAX {
@@ -223,13 +223,17 @@ async fn shares_are_replaced_as_a_whole_by_the_owner_only_and_what_stays_keeps_i
         store.share(&name, &of_port(81, "public", Some(5)), &bob, at(2)).await.unwrap();
         let wanted = [of_port(80, "public", None), of_port(82, "user:bob", Some(90))];
         let refused = store.replace_shares(&name, &bob, &wanted, |_| true, at(10)).await.unwrap();
-        assert_eq!(refused, Replaced::NoSuchWorkspace, "it is not bob's");
+        assert_eq!(refused, ShareReplacement::NoSuchWorkspace, "it is not bob's");
         let changed = store.replace_shares(&name, &ann, &wanted, |_| false, at(10)).await.unwrap();
-        assert_eq!(changed, Replaced::Changed);
+        assert_eq!(changed, ShareReplacement::Changed);
         let seen = |shares: &[gateway_types::Share]| shares == [of_port(80, "public", None)];
         let done = store.replace_shares(&name, &ann, &wanted, seen, at(10)).await.unwrap();
         let before = vec![of_port(80, "public", None)];
-        assert_eq!(done, Replaced::Done { before, after: wanted.to_vec() }, "what had expired was not there any more");
+        assert_eq!(
+            done,
+            ShareReplacement::Done { before, after: wanted.to_vec() },
+            "what had expired was not there any more"
+        );
         let makers = sql("SELECT created_by FROM shares ORDER BY port").fetch_all(&store.readers).await.unwrap();
         let makers: Vec<&str> = makers.iter().map(|row| row.get("created_by").unwrap()).collect();
         assert_eq!(makers, ["bob", "ann"]);
@@ -253,7 +257,7 @@ async fn workspaces_are_listed_for_owner_named_and_group_while_it_lasts() {
         let names = async |groups: &[&str], after: Option<&str>, limit, now| {
             let groups: Vec<gateway_types::GroupName> = groups.iter().map(|group| group.parse().unwrap()).collect();
             let after = after.map(workspace);
-            let part = Listed { after: after.as_ref(), limit };
+            let part = ListPage { after: after.as_ref(), limit };
             let found = store.workspaces_seen_by(&user("bob"), &groups, part, at(now)).await.unwrap();
             found.iter().map(|workspace| workspace.name.to_string()).collect::<Vec<_>>()
         };
@@ -262,7 +266,7 @@ async fn workspaces_are_listed_for_owner_named_and_group_while_it_lasts() {
         assert_eq!(names(&["devs"], Some("a"), 1, 9).await, ["b"]);
         assert_eq!(names(&[], Some("c"), 9, 9).await, [""; 0]);
         assert_eq!(
-            store.workspaces_seen_by(&user("eve"), &[], Listed { after: None, limit: 9 }, at(1)).await.unwrap(),
+            store.workspaces_seen_by(&user("eve"), &[], ListPage { after: None, limit: 9 }, at(1)).await.unwrap(),
             []
         );
     })
@@ -306,11 +310,12 @@ async fn own_tokens_are_made_listed_rotated_and_revoked_and_nobody_elses() {
         store.create_agent_token(&app, &ann, at(1)).await.unwrap();
         let terms = Terms { note: "n".parse().ok(), expires_at: Some(at(100)) };
         let none = store.create_own_agent_token(&app, &bob, &terms, at(1)).await.unwrap();
-        assert!(matches!(none, Created::NoSuchWorkspace), "{none:?}");
-        let Created::Made(agents) = store.create_own_agent_token(&app, &ann, &terms, at(1)).await.unwrap() else {
+        assert!(matches!(none, TokenCreation::NoSuchWorkspace), "{none:?}");
+        let TokenCreation::Made(agents) = store.create_own_agent_token(&app, &ann, &terms, at(1)).await.unwrap() else {
             panic!("it is hers")
         };
-        let Created::Made(own) = store.create_own_user_token(&ann, &Terms::default(), at(1)).await.unwrap() else {
+        let TokenCreation::Made(own) = store.create_own_user_token(&ann, &Terms::default(), at(1)).await.unwrap()
+        else {
             panic!("room")
         };
         let listed = store.tokens_of(&ann, None, 9).await.unwrap();
@@ -321,15 +326,15 @@ async fn own_tokens_are_made_listed_rotated_and_revoked_and_nobody_elses() {
 
         assert_eq!(store.revoke_own_token(&bob, agents.id, at(5)).await.unwrap(), None);
         let refused = store.rotate_token(Some(&bob), agents.id, Duration::ZERO, None, at(5)).await.unwrap();
-        assert!(matches!(refused, Rotated::NoSuchToken), "{refused:?}");
+        assert!(matches!(refused, TokenRotation::NoSuchToken), "{refused:?}");
         let overlap = Duration::from_secs(10);
         let rotated = store.rotate_token(Some(&ann), agents.id, overlap, None, at(50)).await.unwrap();
-        let Rotated::Done { successor, expires_at, until, old_hash } = rotated else { panic!("{rotated:?}") };
+        let TokenRotation::Done { successor, expires_at, until, old_hash } = rotated else { panic!("{rotated:?}") };
         assert_eq!((expires_at, until, old_hash), (Some(at(149)), at(60), agents.token.hash()));
         let kept = store.token_by_hash(&successor.token.hash()).await.unwrap().unwrap();
         assert_eq!((kept.note, kept.expires_at, kept.subject), (terms.note, Some(at(149)), listed[1].subject.clone()));
         let again = store.rotate_token(Some(&ann), agents.id, overlap, None, at(51)).await.unwrap();
-        assert!(matches!(again, Rotated::NotLive), "{again:?}");
+        assert!(matches!(again, TokenRotation::NotLive), "{again:?}");
 
         assert_eq!(store.revoke_own_token(&ann, own.id, at(70)).await.unwrap(), Some(own.token.hash()));
         let all = [agents.id, own.id, successor.id, listed[0].id, "t-99".parse().unwrap()];
@@ -352,8 +357,8 @@ async fn token_of_a_cluster_speaks_for_it_alone_and_rotates_for_the_operator() {
         assert_eq!((found.subject, found.hint.as_str()), (subject.clone(), made.token.hint()));
         assert_eq!(store.tokens_of(&user("ann"), None, 9).await.unwrap(), [], "it is in nobody's list");
         let refused = store.rotate_token(Some(&user("ann")), made.id, Duration::ZERO, None, at(2)).await.unwrap();
-        assert!(matches!(refused, Rotated::NoSuchToken), "{refused:?}");
-        let Rotated::Done { successor, .. } =
+        assert!(matches!(refused, TokenRotation::NoSuchToken), "{refused:?}");
+        let TokenRotation::Done { successor, .. } =
             store.rotate_token(None, made.id, Duration::ZERO, None, at(2)).await.unwrap()
         else {
             panic!("the operator may")

@@ -2,7 +2,9 @@
 
 use super::database::{About, Row, StatementTarget, sql, sql_of};
 use super::workspaces::{find_or_create, find_own};
-use super::{ClusterId, Created, NewToken, Store, StoreError, Terms, TokenId, TokenRecord, TokenSubject, WorkspaceId};
+use super::{
+    ClusterId, NewToken, Store, StoreError, Terms, TokenCreation, TokenId, TokenRecord, TokenSubject, WorkspaceId,
+};
 use gateway_types::token::{Token, TokenKind};
 use gateway_types::{ClusterName, UnixSeconds, UserName, WorkspaceName};
 
@@ -87,21 +89,21 @@ impl Store {
         owner: &UserName,
         terms: &Terms,
         now: UnixSeconds,
-    ) -> Result<Created, StoreError> {
+    ) -> Result<TokenCreation, StoreError> {
         let token = Token::generate(TokenKind::Agent)?;
         let mut transaction = self.write(About::Workspace(workspace.as_str())).await?;
         let Some(workspace_id) = find_own(&mut transaction, workspace, owner).await? else {
-            return Ok(Created::NoSuchWorkspace);
+            return Ok(TokenCreation::NoSuchWorkspace);
         };
         let statement = "SELECT count(*) AS live FROM tokens WHERE workspace_id = $1 AND revoked_at IS NULL \
              AND (expires_at IS NULL OR expires_at > $2)";
         let live = sql(statement).bind(workspace_id.0).bind(now.get()).fetch_one(&mut transaction).await?;
         if live.get::<i64>("live")? >= i64::from(TOKENS_LIVE_MAX) {
-            return Ok(Created::TooMany);
+            return Ok(TokenCreation::TooMany);
         }
         let id = insert(&mut transaction, &token, Holder::Agent(workspace_id), terms, now).await?;
         transaction.commit().await?;
-        Ok(Created::Made(NewToken { id, token }))
+        Ok(TokenCreation::Made(NewToken { id, token }))
     }
 
     /// Makes a token for programs of a user.
@@ -136,18 +138,18 @@ impl Store {
         user: &UserName,
         terms: &Terms,
         now: UnixSeconds,
-    ) -> Result<Created, StoreError> {
+    ) -> Result<TokenCreation, StoreError> {
         let token = Token::generate(TokenKind::User)?;
         let mut transaction = self.write(About::TokensOf(user.as_str())).await?;
         let statement = "SELECT count(*) AS live FROM tokens WHERE user_name = $1 AND revoked_at IS NULL \
              AND (expires_at IS NULL OR expires_at > $2)";
         let live = sql(statement).bind(user.as_str()).bind(now.get()).fetch_one(&mut transaction).await?;
         if live.get::<i64>("live")? >= i64::from(TOKENS_LIVE_MAX) {
-            return Ok(Created::TooMany);
+            return Ok(TokenCreation::TooMany);
         }
         let id = insert(&mut transaction, &token, Holder::User(user), terms, now).await?;
         transaction.commit().await?;
-        Ok(Created::Made(NewToken { id, token }))
+        Ok(TokenCreation::Made(NewToken { id, token }))
     }
 
     /// Makes a token for the agent of a cluster, and the cluster itself if there is none.

@@ -10,7 +10,7 @@ use gateway_types::{GroupName, Share, UnixSeconds, UserName, WorkspaceName};
 
 /// Part of a list of workspaces.
 #[derive(Clone, Copy, Debug)]
-pub struct Listed<'a> {
+pub struct ListPage<'a> {
     /// The last name of the part before.
     pub after: Option<&'a WorkspaceName>,
     /// Maximum length of the part.
@@ -71,7 +71,7 @@ impl Store {
         &self,
         user: &UserName,
         groups: &[GroupName],
-        part: Listed<'_>,
+        part: ListPage<'_>,
         now: UnixSeconds,
     ) -> Result<Vec<Workspace>, StoreError> {
         let statement = sql_of(

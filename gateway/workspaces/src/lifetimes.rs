@@ -14,7 +14,7 @@ use tracing::{info, warn};
 
 use crate::changes::{ChangeNews, ChangeNotice, Changes, Subscriber};
 use crate::cluster_configs::StoredConfig;
-use gateway_store::{ClusterId, ConfigVersion, Managed, Runs, Store, StoreError, WorkspaceId};
+use gateway_store::{ClusterId, ConfigVersion, ManagedWorkspace, Runs, Store, StoreError, WorkspaceId};
 use gateway_types::{Clock, ProviderName, TimeLimits, UnixSeconds};
 use work_queue::{Requeue, WorkQueue};
 use workspace_spec::cluster_config::ClusterConfig;
@@ -156,7 +156,7 @@ impl LifetimeController {
 
     /// Returns the time limits of a workspace: by the configuration that it was made with, in a CI system by the
     /// current one.
-    async fn limits_of(&mut self, managed: &Managed) -> Result<TimeLimits, StoreError> {
+    async fn limits_of(&mut self, managed: &ManagedWorkspace) -> Result<TimeLimits, StoreError> {
         let state = match &managed.runs {
             Runs::Kubernetes(state) => state,
             Runs::Ci(state) => {

@@ -10,7 +10,7 @@ const NAMED_MAX: usize = 3;
 
 /// Outcome of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Observed {
+pub struct ReportOutcome {
     /// Actual state of the workspace.
     pub actual: ActualState,
     /// Reason of the state, if there is one.
@@ -21,10 +21,10 @@ pub struct Observed {
 
 /// Reads a report about a workspace with this lifecycle.
 #[must_use]
-pub fn observe(report: &WorkspaceReport, life: &Lifecycle) -> Observed {
+pub fn observe(report: &WorkspaceReport, life: &Lifecycle) -> ReportOutcome {
     let (actual, reason) = state(report, life);
     // An agent that claims more than the requested generation would keep the gateway from ever sending it.
-    Observed { actual, reason, applied: report.applied.min(life.generation) }
+    ReportOutcome { actual, reason, applied: report.applied.min(life.generation) }
 }
 
 fn state(report: &WorkspaceReport, life: &Lifecycle) -> (ActualState, Option<String>) {

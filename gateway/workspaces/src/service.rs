@@ -15,7 +15,7 @@ use super::addresses::Addresses;
 use super::changes::{ChangeNotice, Changes, Subscriber};
 use super::ci::CiTargets;
 use super::cluster_configs::StoredConfig;
-use gateway_store::{Cluster, ConfigVersion, CreateError, Managed, NewManaged, Quotas, Store, Variable};
+use gateway_store::{Cluster, ConfigVersion, CreateError, ManagedWorkspace, NewManaged, Quotas, Store, Variable};
 use gateway_types::token::{Token, TokenKind};
 use gateway_types::{ClusterName, DesiredState, Lifecycle, UnixSeconds, UserName, WorkspaceName};
 use workspace_spec::cluster_config::ClusterConfig;
@@ -113,7 +113,7 @@ impl Workspaces {
         owner: &UserName,
         new: NewWorkspace,
         now: UnixSeconds,
-    ) -> Result<Managed, WorkspaceError> {
+    ) -> Result<ManagedWorkspace, WorkspaceError> {
         let cluster = match &new.on {
             NewOn::Kubernetes { cluster } => cluster.clone(),
             NewOn::Ci(on) => {
@@ -184,7 +184,7 @@ impl Workspaces {
         name: &WorkspaceName,
         desired: DesiredState,
         now: UnixSeconds,
-    ) -> Result<Managed, WorkspaceError> {
+    ) -> Result<ManagedWorkspace, WorkspaceError> {
         let found = self.store.managed(name).await?.ok_or(WorkspaceError::NoSuchWorkspace)?;
         self.change(found, desired, |_| true, now).await
     }
@@ -200,11 +200,11 @@ impl Workspaces {
     /// Dropped before it returns, the change is stored or not, as a whole.
     pub async fn change(
         &self,
-        found: Managed,
+        found: ManagedWorkspace,
         desired: DesiredState,
         may_change: impl Fn(&Lifecycle) -> bool + Send,
         now: UnixSeconds,
-    ) -> Result<Managed, WorkspaceError> {
+    ) -> Result<ManagedWorkspace, WorkspaceError> {
         let (id, mut found) = (found.workspace.id, found);
         for _ in 0..TRIES {
             if !may_change(&found.lifecycle) {
@@ -237,7 +237,7 @@ impl Workspaces {
     ///
     /// # Errors
     /// [`WorkspaceError::NotOver`] while something is left.
-    pub async fn forget(&self, found: &Managed, now: UnixSeconds) -> Result<(), WorkspaceError> {
+    pub async fn forget(&self, found: &ManagedWorkspace, now: UnixSeconds) -> Result<(), WorkspaceError> {
         if !self.store.forget(found.workspace.id, now).await? {
             return Err(WorkspaceError::NotOver);
         }
@@ -245,7 +245,7 @@ impl Workspaces {
         Ok(())
     }
 
-    fn say(&self, managed: &Managed) {
+    fn say(&self, managed: &ManagedWorkspace) {
         self.changes.publish(ChangeNotice { workspace: managed.workspace.id, cluster: managed.cluster() });
     }
 }

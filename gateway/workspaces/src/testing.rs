@@ -1,6 +1,6 @@
 //! Workspaces in clusters, for tests.
 
-use gateway_store::{Managed, NewManaged, Quotas, Store};
+use gateway_store::{ManagedWorkspace, NewManaged, Quotas, Store};
 use gateway_types::UnixSeconds;
 use gateway_types::token::{Token, TokenKind};
 use workspace_spec::cluster_config::ClusterConfig;
@@ -13,7 +13,7 @@ pub(super) fn config() -> ClusterConfig {
 }
 
 /// Makes a workspace in a cluster.
-pub(super) async fn workspace(store: &Store, cluster: &str, name: &str, now: UnixSeconds) -> Managed {
+pub(super) async fn workspace(store: &Store, cluster: &str, name: &str, now: UnixSeconds) -> ManagedWorkspace {
     let cluster = store.ensure_cluster(&cluster.parse().unwrap(), now).await.unwrap();
     let config = config();
     let version = store.put_cluster_config(cluster.id, &config.to_json(), now).await.unwrap();

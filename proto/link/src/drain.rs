@@ -20,7 +20,7 @@ pub struct Drain {
 
 /// Result of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Drained {
+pub enum DrainResult {
     /// Every task finished by itself.
     Clean,
     /// So many tasks had to be cut.
@@ -74,18 +74,18 @@ impl Drain {
     /// Signals, waits up to `grace`, cuts the tasks that are left and waits for those too.
     ///
     /// Cancel safety: may be dropped and called again.
-    pub async fn run(&self, grace: Duration) -> Drained {
+    pub async fn run(&self, grace: Duration) -> DrainResult {
         // In this order: a task that the signal wakes on another thread, and that asks the flag first, finds it set.
         self.has_begun.store(true, Ordering::Release);
         self.draining.cancel();
         self.tasks.close();
         if tokio::time::timeout(grace, self.tasks.wait()).await.is_ok() {
-            return Drained::Clean;
+            return DrainResult::Clean;
         }
         let left = self.tasks.len();
         self.cut.cancel();
         self.tasks.wait().await;
-        Drained::Cut(left)
+        DrainResult::Cut(left)
     }
 }
 
@@ -100,11 +100,11 @@ mod tests {
         let drain = Drain::default();
         let draining = drain.draining().clone();
         drain.spawn(async move { draining.cancelled().await });
-        assert_eq!(drain.run(Duration::from_secs(1)).await, Drained::Clean);
+        assert_eq!(drain.run(Duration::from_secs(1)).await, DrainResult::Clean);
 
         let drain = Drain::default();
         drain.spawn(std::future::pending());
-        assert_eq!(drain.run(Duration::from_secs(1)).await, Drained::Cut(1));
+        assert_eq!(drain.run(Duration::from_secs(1)).await, DrainResult::Cut(1));
         assert_eq!(drain.live(), 0);
     }
 
@@ -146,7 +146,7 @@ mod tests {
         let seen = Arc::new(AtSignal { drain: drain.clone(), has_begun: AtomicBool::new(false) });
         let mut signal = std::pin::pin!(drain.draining().cancelled());
         assert!(signal.as_mut().poll(&mut Context::from_waker(&seen.clone().into())).is_pending());
-        assert_eq!(drain.run(Duration::from_secs(60)).await, Drained::Clean);
+        assert_eq!(drain.run(Duration::from_secs(60)).await, DrainResult::Clean);
         assert!(seen.has_begun.load(Ordering::Relaxed));
     }
 
@@ -166,6 +166,6 @@ mod tests {
         });
         assert!(given_back.await.is_err(), "what it held is not dropped");
         assert!(alive.try_recv().is_err_and(|error| error == tokio::sync::oneshot::error::TryRecvError::Empty));
-        assert_eq!(drain.run(Duration::from_secs(5)).await, Drained::Clean);
+        assert_eq!(drain.run(Duration::from_secs(5)).await, DrainResult::Clean);
     }
 }

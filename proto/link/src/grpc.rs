@@ -12,11 +12,11 @@ mod encode;
 mod received;
 mod server;
 
-pub use self::client::{ConnectError, Dialed, dial};
+pub use self::client::{ConnectError, DialedLink, dial};
 pub use self::decode::{FrameReader, ReadError};
 pub use self::drive::drive;
 pub use self::encode::{Chunk, Outgoing};
-pub use self::received::{ReceiveError, Received, Via};
+pub use self::received::{IncomingBody, ReceiveError, Via};
 pub use self::server::{
     Code, RpcRefused, accept_response, is_grpc, is_tunnel_request, refuse_response, server_builder,
 };

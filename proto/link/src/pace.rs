@@ -64,7 +64,7 @@ struct Gate {
 }
 
 impl Pace {
-    /// Makes the pace of a stream that is not [`Paced`]: nothing is bounded.
+    /// Makes the pace of a stream that is not [`PacedStream`]: nothing is bounded.
     #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn unbounded() -> Arc<Self> {
@@ -114,7 +114,7 @@ impl Pace {
 }
 
 /// A link's stream that measures how fast it drains. HTTP/2 flushes it whenever everything that it had is written.
-pub struct Paced<S> {
+pub struct PacedStream<S> {
     stream: S,
     pace: Arc<Pace>,
     rate: WriteRate,
@@ -127,7 +127,7 @@ pub struct Paced<S> {
 /// in, in bytes, if that is known.
 pub type LimitQueue<S> = fn(&S, usize) -> Option<usize>;
 
-impl<S> Paced<S> {
+impl<S> PacedStream<S> {
     /// Wraps a stream.
     #[must_use]
     pub fn new(stream: S, limit_queue: LimitQueue<S>) -> (Self, Arc<Pace>) {
@@ -243,13 +243,13 @@ impl WriteRate {
 /// Rate from which on nothing is bounded any more.
 const RATE_UNBOUNDED: f64 = 1e9;
 
-impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for PacedStream<S> {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().stream).poll_read(context, buffer)
     }
 }
 
-impl<S: AsyncWrite + Unpin> Paced<S> {
+impl<S: AsyncWrite + Unpin> PacedStream<S> {
     fn count(&mut self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match &polled {
             Poll::Ready(Ok(bytes)) => self.rate.written(*bytes),
@@ -260,7 +260,7 @@ impl<S: AsyncWrite + Unpin> Paced<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for PacedStream<S> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.stream).poll_write(context, bytes);
@@ -299,7 +299,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
     }
 }
 
-impl<S: fmt::Debug> fmt::Debug for Paced<S> {
+impl<S: fmt::Debug> fmt::Debug for PacedStream<S> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Paced").field("stream", &self.stream).field("rate", &self.rate).finish_non_exhaustive()
     }

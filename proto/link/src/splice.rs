@@ -31,7 +31,7 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 /// [`ChannelError`](crate::channel_io::ChannelError).
 ///
 /// Cancel safety: not resumable; dropping it resets the channel and closes the socket.
-pub async fn splice<S>(channel: ChannelIo, socket: S) -> io::Result<Copied>
+pub async fn splice<S>(channel: ChannelIo, socket: S) -> io::Result<SplicedBytes>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -44,7 +44,7 @@ where
 /// As for [`splice`].
 ///
 /// Cancel safety: not resumable; dropping it resets the channel and closes the socket.
-pub async fn splice_idle<S>(channel: ChannelIo, socket: S, idle: Option<Duration>) -> io::Result<Copied>
+pub async fn splice_idle<S>(channel: ChannelIo, socket: S, idle: Option<Duration>) -> io::Result<SplicedBytes>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -58,7 +58,7 @@ where
             read_bytes: READ_BYTES_MIN,
             state: OutwardState::Open,
         },
-        copied: Copied::default(),
+        copied: SplicedBytes::default(),
     };
     let result = loop {
         let before = splice.copied;
@@ -86,7 +86,7 @@ where
 
 /// Bytes copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Copied {
+pub struct SplicedBytes {
     /// From the channel into the socket.
     pub inward: u64,
     /// From the socket into the channel.
@@ -98,7 +98,7 @@ struct Splice<S> {
     socket: S,
     inward: Inward,
     outward: Outward,
-    copied: Copied,
+    copied: SplicedBytes,
 }
 
 /// Channel to socket.

@@ -6,7 +6,7 @@ use gateway_environments::request::By;
 use gateway_net::audit::RecordPermit;
 use serde_json::Value;
 use workspace_spec::environment::facts::TemplateVars;
-use workspace_spec::environment::template::{Rendered, TemplateName};
+use workspace_spec::environment::template::{RenderedTemplate, TemplateName};
 
 use super::support::{As, SAME_ORIGIN, World};
 
@@ -209,7 +209,7 @@ async fn environments(it: &Checker<'_>, dev: &As) {
         it.call("POST", "/environments/ensure", "/environments/ensure", who, &wanted(secret)).await;
     }
     let name: TemplateName = "default".parse().unwrap();
-    let rendered = Rendered::parse(&name, rendered.as_bytes()).unwrap();
+    let rendered = RenderedTemplate::parse(&name, rendered.as_bytes()).unwrap();
     let facts: TemplateVars = serde_json::from_str(
         r#"{"agent":{"id":1,"name":"one","url":"http://x.test"},"environment":{"id":0,"name":"review/1","slug":"review-1",
             "page_url":"http://x.test"},"project":{"id":7,"slug":"team-app","path":"team/app","url":"http://x.test"}}"#,

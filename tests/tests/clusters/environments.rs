@@ -11,7 +11,7 @@ use gateway_environments::request::{By, JobRequest, Unmet};
 use gateway_environments::service::DesiredEnvironment;
 use tokio_util::bytes::Bytes;
 use tunnel_link::channel_io::ChannelIo;
-use tunnel_link::drain::Drained;
+use tunnel_link::drain::DrainResult;
 use tunnel_proto::environments::{Call, CallAnswer, CallProgress, Decoder, Done, ENVIRONMENTS_PORT, ObjectStep};
 use tunnel_proto::reason::Reason;
 
@@ -226,7 +226,7 @@ async fn drain_lets_a_call_come_to_its_end_and_begins_no_other() {
     gateway.begin_drain().await;
     taken.done().await;
     assert_eq!(outcome(following).await.failure, None);
-    assert_eq!(gateway.stop().await, Drained::Clean);
+    assert_eq!(gateway.stop().await, DrainResult::Clean);
     drop(waiting);
     let other = tokio::time::timeout(PATIENCE, agent.session.accept()).await.expect("the session ends");
     assert!(other.is_none(), "no other call came");

@@ -2,7 +2,7 @@
 
 use e2e::cluster::{ClusterAgent, cluster_hello, connect};
 use e2e::raw::Raw;
-use e2e::scripted::{Scripted, hello};
+use e2e::scripted::{ScriptedAgent, hello};
 use e2e::stopwatch::Stopwatch;
 use e2e::until;
 use gateway_store::wall_clock;
@@ -55,7 +55,7 @@ async fn cluster_named_like_a_workspace_gets_nothing_that_users_ask_of_the_works
         assert_eq!((answer.status(), answer.header("gateway-error")), (503, Some("agent_absent")), "{port}");
     }
     // With both there, each has its own.
-    let workspace = Scripted::attach(gateway, "same").await;
+    let workspace = ScriptedAgent::attach(gateway, "same").await;
     assert!(!workspace.session.is_ended() && !agent.session.is_ended());
     assert_eq!(gateway.registry.len(), 2);
     assert_eq!(channels(), before, "no request reached the cluster's session");
@@ -85,7 +85,7 @@ async fn revoked_token_of_a_cluster_ends_its_session_within_five_seconds() {
 async fn operator_sees_sessions_of_clusters_beside_those_of_workspaces() {
     let stage = Stage::new().await;
     let _cluster = ClusterAgent::attach(&stage.gateway, "prod").await;
-    let _workspace = Scripted::attach(&stage.gateway, "one").await;
+    let _workspace = ScriptedAgent::attach(&stage.gateway, "one").await;
     let mut raw = Raw::connect(stage.gateway.addresses.admin.expect("bound")).await;
     raw.send("GET /debug/sessions HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n").await;
     let rows: serde_json::Value = serde_json::from_str(&raw.message().await.expect("an answer").text()).unwrap();

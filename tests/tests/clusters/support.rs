@@ -3,7 +3,7 @@
 use e2e::TestGateway;
 use gateway_config::Config;
 use gateway_store::{
-    Cluster, Managed, NewManaged, Quotas, SecretText, Store, Variable, VariableKind, WorkspaceId, wall_clock,
+    Cluster, ManagedWorkspace, NewManaged, Quotas, SecretText, Store, Variable, VariableKind, WorkspaceId, wall_clock,
 };
 use gateway_types::token::{Token, TokenKind};
 use gateway_types::{DesiredState, Lifecycle};
@@ -44,11 +44,11 @@ impl Stage {
     }
 
     /// Makes a workspace, as the gateway's API does.
-    pub(crate) async fn make(&self, cluster: &str, name: &str) -> Managed {
+    pub(crate) async fn make(&self, cluster: &str, name: &str) -> ManagedWorkspace {
         self.make_with(cluster, name, &[]).await
     }
 
-    pub(crate) async fn make_with(&self, cluster: &str, name: &str, variables: &[Variable]) -> Managed {
+    pub(crate) async fn make_with(&self, cluster: &str, name: &str, variables: &[Variable]) -> ManagedWorkspace {
         let cluster = self.cluster(cluster).await;
         let config = config();
         let version = self.store().put_cluster_config(cluster.id, &config.to_json(), wall_clock()).await.unwrap();
@@ -80,29 +80,29 @@ impl Stage {
         made
     }
 
-    fn say(&self, managed: &Managed) {
+    fn say(&self, managed: &ManagedWorkspace) {
         let change = ChangeNotice { workspace: managed.workspace.id, cluster: managed.cluster() };
         self.gateway.changes.publish(change);
     }
 
-    pub(crate) async fn read(&self, id: WorkspaceId) -> Managed {
+    pub(crate) async fn read(&self, id: WorkspaceId) -> ManagedWorkspace {
         self.store().managed_by_id(id).await.unwrap().unwrap()
     }
 
     /// Asks for a state, as the gateway's API does.
-    pub(crate) async fn request(&self, id: WorkspaceId, desired: DesiredState) -> Managed {
+    pub(crate) async fn request(&self, id: WorkspaceId, desired: DesiredState) -> ManagedWorkspace {
         let managed = self.request_silently(id, desired).await;
         self.say(&managed);
         managed
     }
 
     /// The same, by another replica: nobody here hears of it.
-    pub(crate) async fn request_silently(&self, id: WorkspaceId, desired: DesiredState) -> Managed {
+    pub(crate) async fn request_silently(&self, id: WorkspaceId, desired: DesiredState) -> ManagedWorkspace {
         loop {
             let managed = self.read(id).await;
             let next: Lifecycle = managed.lifecycle.request(desired, wall_clock()).unwrap();
             if self.store().swap_lifecycle(id, managed.lifecycle.revision, &next).await.unwrap() {
-                return Managed { lifecycle: next, ..managed };
+                return ManagedWorkspace { lifecycle: next, ..managed };
             }
         }
     }

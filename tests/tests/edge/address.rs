@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use e2e::raw::{Message, Raw};
-use e2e::scripted::{Scripted, hello};
+use e2e::scripted::{ScriptedAgent, hello};
 use e2e::{TestGateway, until};
 use gateway_store::wall_clock;
 use gateway_types::{Audience, Port, Share};
@@ -23,17 +23,17 @@ async fn ask(gateway: &TestGateway, workspace: &str, start: &str, token: &str, f
 }
 
 /// Attaches an agent that says which ports listen.
-pub(super) async fn attach(gateway: &TestGateway, workspace: &str) -> Scripted {
+pub(super) async fn attach(gateway: &TestGateway, workspace: &str) -> ScriptedAgent {
     let token = gateway.agent_token(workspace).await;
     let mut hello = hello();
     hello.features.push("listening".to_owned());
-    let scripted = Scripted::dial(gateway, &token, hello).await.expect("a welcome");
+    let scripted = ScriptedAgent::dial(gateway, &token, hello).await.expect("a welcome");
     gateway.until_connected(workspace).await;
     scripted
 }
 
 /// Answers the question for ports with `bytes`, for as long as it lives, and opens no port. Returns how often it was asked.
-pub(super) fn answering(agent: Scripted, bytes: Vec<u8>) -> (JoinSet<()>, Arc<AtomicUsize>) {
+pub(super) fn answering(agent: ScriptedAgent, bytes: Vec<u8>) -> (JoinSet<()>, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = asked.clone();
     let mut task = JoinSet::new();
@@ -146,7 +146,7 @@ async fn agent_of_an_earlier_version_is_not_asked() {
     let token = gateway.agent_token("old").await;
     let mut old = hello();
     old.features.retain(|feature| feature != "listening");
-    let agent = Scripted::dial(&gateway, &token, old).await.expect("a welcome");
+    let agent = ScriptedAgent::dial(&gateway, &token, old).await.expect("a welcome");
     gateway.until_connected("old").await;
     let page = ask(&gateway, "old", "GET /", &gateway.user_token, VISIT).await;
     assert_eq!(page.status(), 200);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use e2e::raw::{Raw, RawApp};
 use e2e::until;
-use tunnel_link::drain::Drained;
+use tunnel_link::drain::DrainResult;
 
 use super::support::{World, soon};
 
@@ -35,7 +35,7 @@ async fn connection_that_comes_in_a_drain_is_told_so_and_closed() {
         assert_eq!(soon(client.read_rest()).await, b"", "{start}");
     }
     drop(held);
-    assert_eq!(world.gateway.stop().await, Drained::Clean);
+    assert_eq!(world.gateway.stop().await, DrainResult::Clean);
 }
 
 #[tokio::test]
@@ -48,7 +48,7 @@ async fn http2_connection_that_comes_in_a_drain_is_told_so() {
     assert_eq!(response.headers()["gateway-error"], "draining");
     assert_eq!(response.headers()["retry-after"], "1");
     drop(held);
-    assert_eq!(world.gateway.stop().await, Drained::Clean);
+    assert_eq!(world.gateway.stop().await, DrainResult::Clean);
 }
 
 #[tokio::test]
@@ -60,7 +60,7 @@ async fn silent_connections_hold_up_no_drain() {
     }
     // An answer proves that the connections before it were accepted.
     world.ask(1, "GET /", "").await;
-    assert_eq!(world.gateway.stop().await, Drained::Clean);
+    assert_eq!(world.gateway.stop().await, DrainResult::Clean);
     for client in &mut silent {
         assert_eq!(soon(client.read_rest()).await, b"");
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
 use e2e::raw::{Message, Raw};
-use e2e::scripted::{Scripted, hello};
+use e2e::scripted::{ScriptedAgent, hello};
 use e2e::stopwatch::Stopwatch;
 use e2e::{PATIENCE, TestGateway};
 use gateway_config::PublicUrl;
@@ -144,7 +144,7 @@ async fn guest_is_led_over_no_port_that_is_not_theirs_and_a_stranger_over_none()
     let token = gateway.store.create_agent_token(&"one".parse().unwrap(), &"ann".parse().unwrap(), wall_clock()).await;
     let mut hello = hello();
     hello.features.push("listening".to_owned());
-    let agent = Scripted::dial(&gateway, token.unwrap().token.reveal(), hello).await.expect("a welcome");
+    let agent = ScriptedAgent::dial(&gateway, token.unwrap().token.reveal(), hello).await.expect("a welcome");
     gateway.until_connected("one").await;
     let (_agent, asked) = answering(agent, listening::encode([5000, 5001, 5002, 5003]).to_vec());
     let share = async |port: u16, audience: &str| {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use e2e::raw::RawApp;
 use e2e::{TestAgent, TestGateway, until};
 use gateway_store::wall_clock;
-use tunnel_link::grpc::{Code, ConnectError, Dialed, drive};
+use tunnel_link::grpc::{Code, ConnectError, DialedLink, drive};
 use tunnel_link::pace::Pace;
 use tunnel_link::session::{LinkEnd, Session};
 use tunnel_link::websocket;
@@ -114,13 +114,13 @@ async fn drain_and_displacement_are_heard_inside_a_websocket() {
     let agent = TestAgent::start(at(gateway.addresses.agents), Transport::Websocket, &token, Vec::new());
     gateway.until_connected("one").await;
     let began = tokio::time::Instant::now();
-    assert_eq!(gateway.stop().await, tunnel_link::drain::Drained::Clean);
+    assert_eq!(gateway.stop().await, tunnel_link::drain::DrainResult::Clean);
     assert!(began.elapsed() < Duration::from_secs(5), "nothing had to be waited for: {:?}", began.elapsed());
     agent.stop().await;
 }
 
 /// Dials with a WebSocket as far as the answer.
-async fn dial(gateway: &TestGateway, token: &str, hello: Hello) -> Result<Dialed, ConnectError> {
+async fn dial(gateway: &TestGateway, token: &str, hello: Hello) -> Result<DialedLink, ConnectError> {
     let stream = tokio::net::TcpStream::connect(gateway.addresses.agents).await.expect("it listens");
     let authority = gateway.addresses.agents.to_string().parse().expect("an authority");
     let (carrier, answer) = websocket::dial(stream, Pace::unbounded(), authority, Some(token), hello).await?;
@@ -140,7 +140,7 @@ fn hello() -> Hello {
 async fn admission_is_the_same_as_over_http2() {
     let gateway = TestGateway::start_with(|config| config.limits.sessions = 1).await;
     let token = gateway.agent_token("one").await;
-    let refused = |dialed: Result<Dialed, ConnectError>| match dialed {
+    let refused = |dialed: Result<DialedLink, ConnectError>| match dialed {
         Err(ConnectError::Refused(refused)) => (refused.code, refused.message),
         other => panic!("{other:?}"),
     };
@@ -192,7 +192,7 @@ async fn revocation_reaches_an_agent_inside_a_websocket() {
     gateway.until_connected("one").await;
     let live = gateway.registry.current(&"one".parse().unwrap()).expect("a session");
     live.tunnel.close(Reason::Revoked, "the token was revoked");
-    let Dialed { reader, .. } = dialed;
+    let DialedLink { reader, .. } = dialed;
     let end = tokio::time::timeout(e2e::PATIENCE, drive(&session.link(), reader)).await.expect("in time");
     assert!(matches!(end, LinkEnd::Over(SessionError::Closed { reason: Reason::Revoked, .. })), "{end:?}");
 }

@@ -6,7 +6,7 @@ use e2e::raw::Raw;
 use e2e::relay::CUTS;
 use e2e::scripted::hello;
 use e2e::until;
-use tunnel_link::drain::Drained;
+use tunnel_link::drain::DrainResult;
 use tunnel_proto::hello::Hello;
 
 use crate::raw_agent::RawAgent;
@@ -57,7 +57,7 @@ async fn link_that_breaks_during_the_drain_comes_back_and_what_it_carries_finish
     }
     finish(waiting).await;
     drop(stream);
-    assert_eq!(flaky.stage.gateway.stop().await, Drained::Clean);
+    assert_eq!(flaky.stage.gateway.stop().await, DrainResult::Clean);
     assert!(started.elapsed() < DRAIN, "{:?}", started.elapsed());
 }
 
@@ -75,7 +75,7 @@ async fn agents_without_a_session_here_are_sent_away_during_the_drain_and_displa
     assert_eq!(gateway.registry.of(&flaky.session.subject).map(|current| current.id), Some(flaky.session.id));
     assert!(gateway.registry.current(&"two".parse().unwrap()).is_none());
     finish(waiting).await;
-    assert_eq!(flaky.stage.gateway.stop().await, Drained::Clean);
+    assert_eq!(flaky.stage.gateway.stop().await, DrainResult::Clean);
 }
 
 #[tokio::test]
@@ -96,7 +96,7 @@ async fn connection_that_says_nothing_to_the_agents_listener_does_not_hold_the_d
     http1.send("GET / HTTP/1.1\r\n").await;
     finish(waiting).await;
     let finished = Instant::now();
-    assert_eq!(flaky.stage.gateway.stop().await, Drained::Clean);
+    assert_eq!(flaky.stage.gateway.stop().await, DrainResult::Clean);
     assert!(finished.elapsed() < DRAIN / 2, "{:?}", finished.elapsed());
     assert!(std::net::TcpStream::connect(agents).is_err(), "it listens to agents no more");
     drop((before, silent, http1, http2));

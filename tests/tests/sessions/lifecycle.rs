@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use e2e::raw::{Raw, RawApp};
 use e2e::{PATIENCE, TestGateway, until};
 use gateway_config::StoreUrl;
-use tunnel_link::drain::Drained;
+use tunnel_link::drain::DrainResult;
 use workspace_agent::DialEnded;
 
 use crate::raw_agent::{RawAgent, Stage};
@@ -175,7 +175,7 @@ async fn agent_finds_the_gateway_again_after_a_restart() {
     let agent = first.agent("one").await;
     let old = first.registry.current(&"one".parse().unwrap()).unwrap().generation;
     let addresses = first.addresses;
-    assert_eq!(first.stop().await, Drained::Clean);
+    assert_eq!(first.stop().await, DrainResult::Clean);
 
     let second = TestGateway::start_with(|config| {
         config.store.url = StoreUrl::SqliteFile(file.clone());
@@ -241,7 +241,7 @@ async fn drain_lets_requests_finish_and_is_over_with_the_last_one() {
     assert!(waiting.read_rest().await.is_empty());
     drop(idle);
     let Stage { gateway, .. } = stage;
-    assert_eq!(gateway.stop().await, Drained::Clean);
+    assert_eq!(gateway.stop().await, DrainResult::Clean);
     assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
 }
 
@@ -267,7 +267,7 @@ async fn drain_cuts_streams_at_its_deadline_and_counts_them() {
     let took = started.elapsed();
     assert!(took >= deadline / 2 && took < deadline * 4, "cut after {took:?}");
     let Stage { gateway, .. } = stage;
-    assert_eq!(gateway.stop().await, Drained::Cut(1));
+    assert_eq!(gateway.stop().await, DrainResult::Cut(1));
 }
 
 #[tokio::test]
@@ -280,7 +280,7 @@ async fn drain_cuts_a_head_that_never_ends() {
     stage.assert_serves("bystander").await;
     let started = Instant::now();
     let Stage { gateway, .. } = stage;
-    assert_eq!(gateway.stop().await, Drained::Cut(1));
+    assert_eq!(gateway.stop().await, DrainResult::Cut(1));
     assert!(started.elapsed() >= deadline, "{:?}", started.elapsed());
     assert!(halting.read_rest().await.is_empty());
 }
@@ -339,7 +339,7 @@ async fn stopped_gateway_leaves_no_connection() {
     stage.assert_serves("bystander").await;
     let idle = Raw::connect(stage.gateway.addresses.public).await;
     let Stage { gateway, app, .. } = stage;
-    assert_eq!(gateway.stop().await, Drained::Clean);
+    assert_eq!(gateway.stop().await, DrainResult::Clean);
     drop((idle, app));
     until("no connection is left", || connections(&ports) == 0).await;
 }

@@ -4,7 +4,7 @@ use e2e::TestGateway;
 use e2e::raw::{Message, Raw};
 use e2e::scripted::hello;
 use gateway_config::Config;
-use gateway_store::{CiState, Managed, NewCi, NewCiRun, Quotas, Runs, Store, wall_clock};
+use gateway_store::{CiState, ManagedWorkspace, NewCi, NewCiRun, Quotas, Runs, Store, wall_clock};
 use gateway_types::{DesiredState, WorkspaceName};
 use serde_json::{Value, json};
 use tunnel_proto::hello::Hello;
@@ -37,7 +37,7 @@ async fn gateway_with(issuer: &Issuer, agents: &str) -> TestGateway {
     TestGateway::start_with(|config| (config.ci, config.auth.agents.ci) = (loaded.ci, loaded.auth.agents.ci)).await
 }
 
-async fn read(store: &Store) -> (Managed, CiState) {
+async fn read(store: &Store) -> (ManagedWorkspace, CiState) {
     let managed = store.managed(&workspace()).await.unwrap().expect("it is there");
     let Runs::Ci(state) = managed.runs.clone() else { panic!("{managed:?}") };
     (managed, *state)

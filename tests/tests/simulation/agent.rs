@@ -10,7 +10,7 @@ use tunnel_proto::hello::Resume;
 use tunnel_proto::mux::Side;
 use tunnel_proto::reason::Reason;
 use turmoil::net::TcpStream;
-use workspace_agent::dial::{Agent, AgentEvent, Connected, DialFailure, Network, Offer};
+use workspace_agent::dial::{Agent, AgentEvent, DialFailure, GatewayConnection, Network, Offer};
 use workspace_agent::{Ports, TokenSource};
 
 use crate::apps;
@@ -40,11 +40,11 @@ struct Simulated {
 impl Network for Simulated {
     type Socket = TcpStream;
 
-    async fn dial(&self, _offer: Offer) -> Result<Connected, DialFailure> {
+    async fn dial(&self, _offer: Offer) -> Result<GatewayConnection, DialFailure> {
         match tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect((self.via, PORT))).await {
             Err(_elapsed) => Err(DialFailure::ConnectTimedOut),
             Ok(Err(error)) => Err(DialFailure::Connect(error)),
-            Ok(Ok(stream)) => Ok(Connected::new(stream, |_stream, _bytes| None)),
+            Ok(Ok(stream)) => Ok(GatewayConnection::new(stream, |_stream, _bytes| None)),
         }
     }
 

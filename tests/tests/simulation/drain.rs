@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tunnel_link::channel_io::ChannelError;
-use tunnel_link::drain::Drained;
+use tunnel_link::drain::DrainResult;
 use tunnel_link::session::DrainRequest;
 use tunnel_proto::mux::{SessionError, Side};
 use tunnel_proto::reason::Reason;
@@ -17,7 +17,7 @@ pub(crate) const REQUEST: DrainRequest =
     DrainRequest { deadline: Duration::from_secs(5), redial_after: Duration::from_secs(1) };
 
 /// What `gateway::app` does at its end: tell agents, wait for channels, close sessions, cut the rest.
-pub(crate) async fn drain(gateway: Arc<Gateway>) -> Drained {
+pub(crate) async fn drain(gateway: Arc<Gateway>) -> DrainResult {
     let deadline = tokio::time::Instant::now() + REQUEST.deadline;
     for session in gateway.registry.all() {
         session.tunnel.drain(REQUEST.deadline, REQUEST.redial_after);
@@ -48,7 +48,7 @@ fn drain_lets_transfers_finish_and_tells_agents_why_it_ends() {
         let drained = net.on_gateway(drain);
         let moved = net.wait("the transfer", SOON, &transfer);
         assert!(moved.is_ok_and(|(bytes, took)| bytes > 1_000_000 && took >= Duration::from_secs(2)), "{moved:?}");
-        assert_eq!(net.wait("the drain", SOON, &drained), Drained::Clean);
+        assert_eq!(net.wait("the drain", SOON, &drained), DrainResult::Clean);
         net.run(Duration::from_millis(100));
         for witness in net.shared.sessions() {
             let end = witness.end.clone().map(|(_, error)| error);

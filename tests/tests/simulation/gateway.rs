@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
 use tunnel_link::drain::Drain;
 use tunnel_link::grpc::{self, Chunk, Code, FrameReader, Outgoing, RpcRefused, Via};
-use tunnel_link::pace::{Pace, Paced};
+use tunnel_link::pace::{Pace, PacedStream};
 use tunnel_proto::frame::{Body, Frame};
 use tunnel_proto::limit::{CHANNELS_MAX, WINDOW_BYTES_INITIAL, WINDOW_BYTES_MAX};
 use tunnel_proto::mux::{ReplicaBudget, SessionError, Side};
@@ -104,7 +104,7 @@ pub(crate) fn lease() -> SessionLease {
 
 impl Gateway {
     async fn serve(self: Arc<Self>, stream: TcpStream, peer: SocketAddr) {
-        let (stream, pace) = Paced::new(stream, |_stream, _bytes| None);
+        let (stream, pace) = PacedStream::new(stream, |_stream, _bytes| None);
         let service = service_fn(|request| {
             let (gateway, pace) = (self.clone(), pace.clone());
             async move { Ok::<_, Infallible>(gateway.answer(request, peer, pace).await) }

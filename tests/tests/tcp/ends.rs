@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use e2e::raw::{Raw, RawApp};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc::{Receiver, channel};
-use tunnel_link::drain::Drained;
+use tunnel_link::drain::DrainResult;
 use tunnel_link::raw::{CarrierBroken, code};
 
 use super::support::{World, soon, within_a_second};
@@ -132,7 +132,7 @@ async fn drain_lets_a_stream_run_and_closes_it_with_its_reason_at_the_end() {
     let took = began.elapsed();
     assert!(took >= drain / 2 && took <= drain, "{took:?}");
     assert_eq!(end_of(&mut at_app).await, Err(ErrorKind::ConnectionReset));
-    assert_eq!(world.gateway.stop().await, Drained::Clean);
+    assert_eq!(world.gateway.stop().await, DrainResult::Clean);
 }
 
 #[tokio::test]
@@ -143,7 +143,7 @@ async fn finished_streams_hold_no_drain_up() {
     user.finish().await;
     user.ended().await.expect("a good end");
     let began = Instant::now();
-    assert_eq!(world.gateway.stop().await, Drained::Clean);
+    assert_eq!(world.gateway.stop().await, DrainResult::Clean);
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
 }
 

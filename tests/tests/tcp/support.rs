@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_tungstenite::tungstenite::protocol::Role;
 use tunnel_link::raw::{
-    self, CLOSE_TIMEOUT, CUT_TIMEOUT, Carrier, CarrierBroken, Copied, PING_INTERVAL, RawSocket, code,
+    self, CLOSE_TIMEOUT, CUT_TIMEOUT, CarriedBytes, Carrier, CarrierBroken, PING_INTERVAL, RawSocket, code,
 };
 use tunnel_link::switch::{SwitchAnswer, ask};
 use tunnel_proto::hello::Port;
@@ -153,7 +153,7 @@ impl World {
 /// A user's end of a raw stream: what a local program has of it.
 pub(crate) struct User {
     pub(crate) stream: DuplexStream,
-    ended: JoinSet<Result<Copied, CarrierBroken>>,
+    ended: JoinSet<Result<CarriedBytes, CarrierBroken>>,
 }
 
 impl User {
@@ -195,7 +195,7 @@ impl User {
     }
 
     /// Waits until the stream is over; returns how.
-    pub(crate) async fn ended(&mut self) -> Result<Copied, CarrierBroken> {
+    pub(crate) async fn ended(&mut self) -> Result<CarriedBytes, CarrierBroken> {
         soon(self.ended.join_next()).await.expect("once").expect("no panic")
     }
 
@@ -208,7 +208,7 @@ impl User {
     }
 
     /// Closes the local program's socket, both halves at once; returns what waits for how the stream ends.
-    pub(crate) fn abandon(self) -> impl Future<Output = Result<Copied, CarrierBroken>> {
+    pub(crate) fn abandon(self) -> impl Future<Output = Result<CarriedBytes, CarrierBroken>> {
         let Self { stream, mut ended } = self;
         drop(stream);
         async move { ended.join_next().await.expect("once").expect("no panic") }

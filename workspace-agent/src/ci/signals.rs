@@ -3,7 +3,7 @@
 //! A signal that ends a job goes either to this process alone, and then has to be handed on to the command, or to the
 //! whole process group (a terminal's Ctrl-C, a runner that cancels), and then the command has it already: a second one
 //! makes many programs give up cleaning up. No program can see which of the two it was. A second process of the group
-//! can: see [`signal_probe`](super::witness).
+//! can: see [`signal_probe`](super::signal_probe).
 
 use std::future::poll_fn;
 use std::io;

@@ -13,7 +13,7 @@ use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tunnel_link::connect::{DialedStream, HANDSHAKE_TIMEOUT, tcp};
-use tunnel_link::pace::{LimitQueue, Pace, Paced};
+use tunnel_link::pace::{LimitQueue, Pace, PacedStream};
 use tunnel_link::proxy::{self, BadProxy, Proxy};
 use tunnel_link::socket;
 
@@ -44,22 +44,22 @@ pub enum Offer {
 }
 
 /// A connection to a gateway.
-pub struct Connected {
+pub struct GatewayConnection {
     pub(super) stream: Box<dyn DialedStream>,
     pub(super) pace: Arc<Pace>,
     /// The handshake settled on HTTP/1.1.
     pub(super) is_http1: bool,
 }
 
-impl Connected {
+impl GatewayConnection {
     /// Wraps a stream whose kernel queue `limit_queue` bounds, if it has one that can be bounded.
     pub fn new<S: DialedStream + 'static>(stream: S, limit_queue: LimitQueue<S>) -> Self {
-        let (stream, pace) = Paced::new(stream, limit_queue);
+        let (stream, pace) = PacedStream::new(stream, limit_queue);
         Self { stream: Box::new(stream), pace, is_http1: false }
     }
 }
 
-impl fmt::Debug for Connected {
+impl fmt::Debug for GatewayConnection {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Connected").field("is_http1", &self.is_http1).finish_non_exhaustive()
     }
@@ -207,7 +207,7 @@ impl Gateway {
     /// [`DialFailure`] names the step that failed.
     ///
     /// Cancel safety: safe; a half-made connection is closed.
-    pub async fn connect(&self, offer: Offer) -> Result<Connected, DialFailure> {
+    pub async fn connect(&self, offer: Offer) -> Result<GatewayConnection, DialFailure> {
         let Some((proxy, config)) = &self.proxy else {
             let stream = tcp(&self.host, self.port, socket::tune_link).await.map_err(|error| {
                 let is_late = error.kind() == io::ErrorKind::TimedOut;
@@ -226,8 +226,10 @@ impl Gateway {
         &self,
         stream: S,
         offer: Offer,
-    ) -> Result<Connected, DialFailure> {
-        let Some((config, name)) = &self.tls else { return Ok(Connected::new(stream, BoundedSendQueue::limit)) };
+    ) -> Result<GatewayConnection, DialFailure> {
+        let Some((config, name)) = &self.tls else {
+            return Ok(GatewayConnection::new(stream, BoundedSendQueue::limit));
+        };
         let mut config = ClientConfig::clone(config);
         if let Some(client) = &self.client {
             client.load().await.map_err(DialFailure::Certificate)?.show_in(&mut config);
@@ -241,7 +243,7 @@ async fn secure<S: DialedStream + BoundedSendQueue + 'static>(
     mut config: ClientConfig,
     name: &ServerName<'static>,
     offer: Offer,
-) -> Result<Connected, DialFailure> {
+) -> Result<GatewayConnection, DialFailure> {
     let offered: &[&[u8]] = match offer {
         Offer::Http2 => &[b"h2"],
         Offer::Http1 => &[b"http/1.1"],
@@ -254,8 +256,8 @@ async fn secure<S: DialedStream + BoundedSendQueue + 'static>(
         Ok(Err(error)) => Err(DialFailure::Tls(error)),
         Ok(Ok(stream)) => {
             let is_http1 = stream.get_ref().1.alpn_protocol() == Some(b"http/1.1");
-            let (stream, pace) = Paced::new(stream, |stream, bytes| stream.get_ref().0.limit(bytes));
-            Ok(Connected { stream: Box::new(stream), pace, is_http1 })
+            let (stream, pace) = PacedStream::new(stream, |stream, bytes| stream.get_ref().0.limit(bytes));
+            Ok(GatewayConnection { stream: Box::new(stream), pace, is_http1 })
         }
     }
 }

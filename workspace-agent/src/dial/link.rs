@@ -9,11 +9,11 @@ use http::uri::{Authority, Scheme};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
-use tunnel_link::grpc::{self, ConnectError, Dialed, Via};
+use tunnel_link::grpc::{self, ConnectError, DialedLink, Via};
 use tunnel_link::websocket;
 use tunnel_proto::hello::Hello;
 
-use super::connect::{Connected, Offer};
+use super::connect::{GatewayConnection, Offer};
 use super::decide::with_sources;
 use super::network::Network;
 use super::transport::{TransportPlan, cannot_pass};
@@ -41,7 +41,7 @@ pub(super) async fn dial<N: Network>(
     plan: TransportPlan,
     greeting: Greeting,
     give_up: &CancellationToken,
-) -> Option<Result<(LinkConnection, Dialed), DialFailure>> {
+) -> Option<Result<(LinkConnection, DialedLink), DialFailure>> {
     let greeted = AtomicBool::new(false);
     let mut dialing = pin!(try_all(network, plan, &greeting, &greeted));
     tokio::select! {
@@ -59,7 +59,7 @@ async fn try_all<N: Network>(
     plan: TransportPlan,
     greeting: &Greeting,
     greeted: &AtomicBool,
-) -> Result<(LinkConnection, Dialed), DialFailure> {
+) -> Result<(LinkConnection, DialedLink), DialFailure> {
     let failure = match attempt(network, plan.first, plan.then, greeting, greeted).await {
         Err(failure) => failure,
         linked => return linked,
@@ -80,7 +80,7 @@ async fn attempt<N: Network>(
     or: Option<Via>,
     greeting: &Greeting,
     greeted: &AtomicBool,
-) -> Result<(LinkConnection, Dialed), DialFailure> {
+) -> Result<(LinkConnection, DialedLink), DialFailure> {
     greeted.store(false, Ordering::Relaxed);
     let offer = match (via, or) {
         (Via::Http2, None | Some(Via::Http2)) => Offer::Http2,
@@ -101,9 +101,9 @@ async fn attempt<N: Network>(
 async fn over_http2(
     authority: Authority,
     scheme: Scheme,
-    Connected { stream, pace, .. }: Connected,
+    GatewayConnection { stream, pace, .. }: GatewayConnection,
     greeting: &Greeting,
-) -> Result<(LinkConnection, Dialed), DialFailure> {
+) -> Result<(LinkConnection, DialedLink), DialFailure> {
     let Greeting { token, hello, patience } = greeting;
     let dialing = grpc::dial(stream, pace, authority, scheme, token.as_deref(), hello.clone());
     let (connection, answer) = dialing.await.map_err(DialFailure::Rpc)?;
@@ -116,9 +116,9 @@ async fn over_http2(
 
 async fn over_websocket(
     authority: Authority,
-    Connected { stream, pace, .. }: Connected,
+    GatewayConnection { stream, pace, .. }: GatewayConnection,
     greeting: &Greeting,
-) -> Result<(LinkConnection, Dialed), DialFailure> {
+) -> Result<(LinkConnection, DialedLink), DialFailure> {
     let Greeting { token, hello, patience } = greeting;
     let dialing = timeout(*patience, websocket::dial(stream, pace, authority, token.as_deref(), hello.clone()));
     let (carrier, answer) =
@@ -133,9 +133,9 @@ async fn over_websocket(
 /// Waits for the Welcome while the connection is driven.
 async fn welcomed(
     mut connection: LinkConnection,
-    answer: impl Future<Output = Result<Dialed, ConnectError>>,
+    answer: impl Future<Output = Result<DialedLink, ConnectError>>,
     limit: Duration,
-) -> Result<(LinkConnection, Dialed), DialFailure> {
+) -> Result<(LinkConnection, DialedLink), DialFailure> {
     let mut answer = pin!(timeout(limit, answer));
     let answer = tokio::select! {
         biased;

@@ -10,7 +10,7 @@ use tunnel_proto::listening::{self, LISTENING_BYTES_MAX, LISTENING_PORT};
 use tunnel_proto::reason::Reason;
 use tunnel_proto::terminal::TERMINAL_PORT;
 
-use super::connect::{Connected, Gateway, Offer};
+use super::connect::{Gateway, GatewayConnection, Offer};
 use super::decide::DialFailure;
 use super::socket::AppSocket;
 use crate::Terminals;
@@ -25,7 +25,7 @@ pub trait Network: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`DialFailure`] names the step that failed.
-    fn dial(&self, offer: Offer) -> impl Future<Output = Result<Connected, DialFailure>> + Send;
+    fn dial(&self, offer: Offer) -> impl Future<Output = Result<GatewayConnection, DialFailure>> + Send;
 
     /// Returns the request's `:authority` and `:scheme`.
     fn origin(&self) -> (Authority, Scheme);
@@ -77,7 +77,7 @@ impl LocalMachine {
 impl Network for LocalMachine {
     type Socket = AppSocket;
 
-    async fn dial(&self, offer: Offer) -> Result<Connected, DialFailure> {
+    async fn dial(&self, offer: Offer) -> Result<GatewayConnection, DialFailure> {
         self.gateway.connect(offer).await
     }
 

@@ -123,10 +123,10 @@ struct OneLink {
 impl Network for OneLink {
     type Socket = DuplexStream;
 
-    async fn dial(&self, _offer: Offer) -> Result<Connected, DialFailure> {
+    async fn dial(&self, _offer: Offer) -> Result<GatewayConnection, DialFailure> {
         let link = self.link.lock().expect("nobody panicked").take();
         match link {
-            Some(stream) => Ok(Connected::new(stream, |_stream, _bytes| None)),
+            Some(stream) => Ok(GatewayConnection::new(stream, |_stream, _bytes| None)),
             None => pending().await,
         }
     }

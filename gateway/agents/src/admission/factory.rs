@@ -65,7 +65,7 @@ pub struct Candidate {
 
 /// An admitted agent.
 #[derive(Debug)]
-pub struct Admitted {
+pub struct AdmittedAgent {
     /// Answer to its Hello.
     pub welcome: Welcome,
     /// Its claim on a session: released when no task serves it.
@@ -84,7 +84,7 @@ impl SessionFactory {
     ///
     /// # Errors
     /// [`RpcRefused`] with the text for the agent's log.
-    pub fn provide(&self, candidate: Candidate) -> Result<Admitted, RpcRefused> {
+    pub fn provide(&self, candidate: Candidate) -> Result<AdmittedAgent, RpcRefused> {
         let hello = &candidate.hello;
         let agreement = handshake::agree(hello, candidate.subject.role())
             .map_err(|refusal| refused(Code::FailedPrecondition, &words(&refusal, &candidate.subject), None))?;
@@ -93,7 +93,7 @@ impl SessionFactory {
             && let Some(Resumed { claim, received, secret }) = self.resume(&candidate, resume)?
         {
             let welcome = self.welcome(&claim, agreement, secret, Some(received));
-            return Ok(Admitted { welcome, claim });
+            return Ok(AdmittedAgent { welcome, claim });
         }
         self.takes_new()?;
         if let Some(join) = &hello.join {
@@ -140,7 +140,7 @@ impl SessionFactory {
             welcome.lanes = hello.lanes.min(self.tunnel.lanes_max);
             welcome.join_secret = join_secret;
         }
-        Ok(Admitted { welcome, claim })
+        Ok(AdmittedAgent { welcome, claim })
     }
 
     /// Makes room for the lanes that an agent wants: their number, the secret to join with, and the bounds to share.
@@ -174,7 +174,7 @@ impl SessionFactory {
         join: &Join,
         agreement: Agreement,
         resumes: bool,
-    ) -> Result<Admitted, RpcRefused> {
+    ) -> Result<AdmittedAgent, RpcRefused> {
         let current = self.registry.of(&candidate.subject);
         let foreign = || refused(Code::PermissionDenied, "there is no session that this lane could join", None);
         let (session, memory) =
@@ -191,7 +191,7 @@ impl SessionFactory {
         session.renew(candidate.lease.clone());
         let claim = Claim::new(self.registry.clone(), session, LinkRole::Lane(lane), link);
         let welcome = self.welcome(&claim, agreement, secret, None);
-        Ok(Admitted { welcome, claim })
+        Ok(AdmittedAgent { welcome, claim })
     }
 
     /// Agrees to a new session or lane, unless this gateway drains: then the agent does better to dial elsewhere, or
@@ -217,7 +217,7 @@ impl SessionFactory {
     }
 
     /// Feeds an agent's session with the frames of `reader`, on a task of its own.
-    pub fn serve<B>(&self, admitted: Admitted, reader: FrameReader<B>)
+    pub fn serve<B>(&self, admitted: AdmittedAgent, reader: FrameReader<B>)
     where
         B: Body<Data = Bytes> + Unpin + Send + 'static,
         B::Error: std::error::Error + Send + Sync + 'static,
@@ -227,8 +227,12 @@ impl SessionFactory {
 
     /// Like [`SessionFactory::serve`], and calls `over` with the reason once the session or lane is over; not when another link
     /// took it over.
-    pub fn serve_then<B>(&self, admitted: Admitted, reader: FrameReader<B>, over: impl FnOnce(Reason) + Send + 'static)
-    where
+    pub fn serve_then<B>(
+        &self,
+        admitted: AdmittedAgent,
+        reader: FrameReader<B>,
+        over: impl FnOnce(Reason) + Send + 'static,
+    ) where
         B: Body<Data = Bytes> + Unpin + Send + 'static,
         B::Error: std::error::Error + Send + Sync + 'static,
     {

@@ -14,7 +14,8 @@ use tracing::{debug, warn};
 use super::refusal::CredentialRefusal;
 use gateway_net::availability::{ANSWER_TIME_MAX, Availability};
 use gateway_store::{
-    AccessChange, Awaited, RunOwner, Spent, Store, StoreError, TokenRecord, TokenUse, UsedToken, Workspace,
+    AccessChange, AwaitedRuns, RunOwner, Store, StoreError, TokenRecord, TokenUse, TokenUseOutcome, UsedToken,
+    Workspace,
 };
 use gateway_types::{ProviderName, UnixSeconds, UserName, WorkspaceName};
 
@@ -162,21 +163,25 @@ impl Lookups {
     }
 
     /// Returns whether an unknown pipeline of a CI system may become known soon.
-    pub(super) async fn awaited(&self, of: &ProviderName) -> Result<Awaited, CredentialRefusal> {
+    pub(super) async fn awaited(&self, of: &ProviderName) -> Result<AwaitedRuns, CredentialRefusal> {
         self.store.awaited(of).await.map_err(|error| failed(&error))
     }
 
     /// Records the use of a token. While the store is away, a process that used it before may come back.
-    pub(super) async fn spend(&self, token: &TokenUse<'_>, now: UnixSeconds) -> Result<Spent, CredentialRefusal> {
+    pub(super) async fn spend(
+        &self,
+        token: &TokenUse<'_>,
+        now: UnixSeconds,
+    ) -> Result<TokenUseOutcome, CredentialRefusal> {
         let key = (*token.token_hash, *token.process_hash);
         // A write takes longer than a read when many come at once, and reports by itself that the store is away.
         let generation = self.spent.generation();
         match self.store.use_token(token, now).await {
             Ok(spent) => {
                 let until = match spent {
-                    Spent::First => Some(token.until),
-                    Spent::Again(until) => Some(until),
-                    Spent::ByAnother | Spent::NoWorkspace => None,
+                    TokenUseOutcome::First => Some(token.until),
+                    TokenUseOutcome::Again(until) => Some(until),
+                    TokenUseOutcome::ByAnother | TokenUseOutcome::NoWorkspace => None,
                 };
                 let (workspace, owner) = (token.workspace.clone(), token.owner.clone());
                 self.spent.keep(key, until.map(|until| Use { workspace, owner, until }), generation);
@@ -187,7 +192,7 @@ impl Lookups {
                 let is_same = |used: &Use| used.workspace == *token.workspace && used.owner == *token.owner;
                 let known = self.spent.recall(&key).filter(is_same);
                 match known.filter(|_| self.may_recall() || self.store.availability().unwritable_since().is_some()) {
-                    Some(used) => Ok(Spent::Again(used.until)),
+                    Some(used) => Ok(TokenUseOutcome::Again(used.until)),
                     None => Err(failed(&error)),
                 }
             }

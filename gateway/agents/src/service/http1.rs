@@ -18,7 +18,7 @@ use serde_json::json;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tracing::{debug, info};
-use tunnel_link::pace::Paced;
+use tunnel_link::pace::PacedStream;
 use tunnel_link::websocket::{self, Handshake, NoHandshake};
 
 use super::detect::PeekedStream;
@@ -32,7 +32,7 @@ const HEAD_BYTES: usize = 16 * 1024;
 const WRONG_LISTENER: &str = "wrong_listener";
 
 /// The admitted agent, and the connection that is about to be its own.
-type Admitted = Mutex<Option<(AgentIdentity, OnUpgrade)>>;
+type AdmittedUpgrade = Mutex<Option<(AgentIdentity, OnUpgrade)>>;
 
 /// A connection's share of the limits: it counts for as long as this lives.
 pub(super) struct Presence {
@@ -43,8 +43,8 @@ pub(super) struct Presence {
 /// Serves a connection that speaks HTTP/1.1 until it ends.
 pub(super) async fn serve(service: Arc<AgentService>, stream: PeekedStream, remote: Remote, presence: Presence) {
     let (peer, guest) = (remote.peer, &presence.guest);
-    let admitted = Arc::new(Admitted::default());
-    let (stream, pace) = Paced::new(stream, PeekedStream::limit_queue);
+    let admitted = Arc::new(AdmittedUpgrade::default());
+    let (stream, pace) = PacedStream::new(stream, PeekedStream::limit_queue);
     let handler = service_fn(|request| {
         let (service, admitted, remote, guest) = (service.clone(), admitted.clone(), remote.clone(), guest.clone());
         async move { Ok::<_, Infallible>(service.answer_http1(request, &remote, &guest, &admitted).await) }
@@ -91,7 +91,7 @@ impl AgentService {
         mut request: Request<Incoming>,
         remote: &Remote,
         guest: &Guest,
-        admitted: &Admitted,
+        admitted: &AdmittedUpgrade,
     ) -> Response<Full<Bytes>> {
         let handshake = match Handshake::read(&request) {
             Ok(handshake) => handshake,

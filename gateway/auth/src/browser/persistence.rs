@@ -14,7 +14,7 @@ use super::{
     BrowserSessions, HOST_SESSIONS_MAX, HostSession, LastUse, PUBLIC_SESSIONS_MAX, PublicSession, SignedIn, age,
     milliseconds,
 };
-use crate::journal::{Journal, Noted};
+use crate::journal::{Journal, NotedKey};
 use crate::oidc::ProviderSession;
 use gateway_types::UnixSeconds;
 use gateway_types::opaque::Digest;
@@ -58,11 +58,11 @@ impl BrowserSessions {
 
     /// Returns the changes for the store of a batch of the journal, parents before their children.
     #[must_use]
-    pub fn changes(&self, batch: &[Noted<Digest>], at: Both) -> Vec<SessionChange> {
+    pub fn changes(&self, batch: &[NotedKey<Digest>], at: Both) -> Vec<SessionChange> {
         let state = self.state.read();
         let mut changes: Vec<SessionChange> = batch
             .iter()
-            .map(|Noted { key, is_stored }| {
+            .map(|NotedKey { key, is_stored }| {
                 let (row, used) = if let Some(session) = state.public.get(key) {
                     (self.row(*key, &session.who, session.opened_ms, &session.used, session.peer, at), &session.used)
                 } else if let Some(session) = state.hosts.get(key) {

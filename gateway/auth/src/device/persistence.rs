@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Devices, MachineName, POLL_INTERVAL, PollAnswer, Request, RequestingMachine};
 use crate::browser::persistence::Both;
-use crate::journal::{Journal, Noted};
+use crate::journal::{Journal, NotedKey};
 use gateway_types::UnixSeconds;
 use gateway_types::opaque::Digest;
 use gateway_types::sign_in_rows::{DeviceChange, KeptAnswer, KeptDevice};
@@ -18,7 +18,7 @@ impl Devices {
 
     /// Returns the changes for the store of a batch of the journal.
     #[must_use]
-    pub fn changes(&self, batch: &[Noted<Digest>], at: Both) -> Vec<DeviceChange> {
+    pub fn changes(&self, batch: &[NotedKey<Digest>], at: Both) -> Vec<DeviceChange> {
         let state = self.state.lock();
         let row = |device: &Digest| {
             let code = state.by_device_code.get(device)?;
@@ -37,7 +37,7 @@ impl Devices {
                 },
             })
         };
-        let change = |noted: &Noted<Digest>| match row(&noted.key) {
+        let change = |noted: &NotedKey<Digest>| match row(&noted.key) {
             Some(row) => DeviceChange::Is(Box::new(row)),
             None => DeviceChange::Ended(noted.key),
         };
@@ -73,7 +73,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::device::{DEVICE_AGE_MAX, DeviceCodes, Polled};
+    use crate::device::{DEVICE_AGE_MAX, DeviceCodes, DevicePollAnswer};
     use gateway_types::UserName;
 
     const WALL: i64 = 1_800_000_000;
@@ -119,11 +119,13 @@ mod tests {
         assert!(!format!("{rows:?}").contains(&codes.device.reveal()));
         let devices = again(&rows, both(start, 60));
         let at = both(start, 60).now;
-        assert_eq!(devices.poll(&codes.device.digest(), at), Polled::Pending);
+        assert_eq!(devices.poll(&codes.device.digest(), at), DevicePollAnswer::Pending);
         assert!(devices.decide(codes.user, &ann, true, at).is_some());
         let rows = write(&devices, both(start, 60));
         let (devices, at) = (again(&rows, both(start, 120)), both(start, 120));
-        assert!(matches!(devices.poll(&codes.device.digest(), at.now), Polled::Approved { user, .. } if user == ann));
+        assert!(
+            matches!(devices.poll(&codes.device.digest(), at.now), DevicePollAnswer::Approved { user, .. } if user == ann)
+        );
         devices.settle(&codes.device.digest(), true, at.now);
         assert_eq!(write(&devices, at), [DeviceChange::Ended(codes.device.digest())]);
     }
@@ -135,7 +137,7 @@ mod tests {
         let rows = write(&devices, both(start, 0));
         let late = both(start, DEVICE_AGE_MAX.as_secs());
         let devices = again(&rows, late);
-        assert_eq!(devices.poll(&codes.device.digest(), late.now), Polled::Expired);
+        assert_eq!(devices.poll(&codes.device.digest(), late.now), DevicePollAnswer::Expired);
         assert_eq!(write(&devices, late), [DeviceChange::Ended(codes.device.digest())]);
     }
 }

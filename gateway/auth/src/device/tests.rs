@@ -26,7 +26,7 @@ fn fixture() -> Fixture {
 }
 
 impl Fixture {
-    fn poll(&self, seconds: u64) -> Polled {
+    fn poll(&self, seconds: u64) -> DevicePollAnswer {
         self.devices.poll(&self.codes.device.digest(), self.now + Duration::from_secs(seconds))
     }
 }
@@ -34,21 +34,21 @@ impl Fixture {
 #[test]
 fn yes_is_told_once_and_only_to_who_has_the_device_code() {
     let it = fixture();
-    assert_eq!(it.poll(0), Polled::Pending);
+    assert_eq!(it.poll(0), DevicePollAnswer::Pending);
     let (shown, _) = it.devices.asking(it.codes.user, it.now).unwrap();
     assert_eq!(shown, asking([192, 0, 2, 1]));
     assert!(it.devices.decide(it.codes.user, &ann(), true, it.now).is_some());
     let other = Opaque::random().unwrap();
-    assert_eq!(it.devices.poll(&other.digest(), it.now), Polled::Expired);
-    let yes = Polled::Approved { user: ann(), asking: asking([192, 0, 2, 1]) };
+    assert_eq!(it.devices.poll(&other.digest(), it.now), DevicePollAnswer::Expired);
+    let yes = DevicePollAnswer::Approved { user: ann(), asking: asking([192, 0, 2, 1]) };
     assert_eq!(it.poll(5), yes);
-    assert_eq!(it.poll(10), Polled::Pending, "it is being told");
+    assert_eq!(it.poll(10), DevicePollAnswer::Pending, "it is being told");
     it.devices.settle(&it.codes.device.digest(), false, it.now);
     assert_eq!(it.poll(15), yes, "no token could be made");
     it.devices.settle(&it.codes.device.digest(), true, it.now);
-    assert_eq!(it.poll(20), Polled::Expired);
+    assert_eq!(it.poll(20), DevicePollAnswer::Expired);
     it.devices.settle(&it.codes.device.digest(), false, it.now);
-    assert_eq!(it.poll(25), Polled::Expired);
+    assert_eq!(it.poll(25), DevicePollAnswer::Expired);
 }
 
 #[test]
@@ -57,19 +57,19 @@ fn decision_is_taken_once() {
     assert!(it.devices.decide(it.codes.user, &ann(), false, it.now).is_some());
     assert!(it.devices.decide(it.codes.user, &"eve".parse().unwrap(), true, it.now).is_none());
     assert!(it.devices.asking(it.codes.user, it.now).is_none());
-    assert_eq!(it.poll(0), Polled::Denied);
-    assert_eq!(it.poll(5), Polled::Expired);
+    assert_eq!(it.poll(0), DevicePollAnswer::Denied);
+    assert_eq!(it.poll(5), DevicePollAnswer::Expired);
 }
 
 #[test]
 fn polls_that_come_too_soon_make_the_interval_longer_each_time() {
     let it = fixture();
-    assert_eq!(it.poll(0), Polled::Pending);
-    assert_eq!(it.poll(1), Polled::SlowDown(Duration::from_secs(10)));
-    assert_eq!(it.poll(10), Polled::SlowDown(Duration::from_secs(15)), "nine seconds are not ten");
+    assert_eq!(it.poll(0), DevicePollAnswer::Pending);
+    assert_eq!(it.poll(1), DevicePollAnswer::SlowDown(Duration::from_secs(10)));
+    assert_eq!(it.poll(10), DevicePollAnswer::SlowDown(Duration::from_secs(15)), "nine seconds are not ten");
     assert!(it.devices.decide(it.codes.user, &ann(), true, it.now).is_some());
-    assert_eq!(it.poll(11), Polled::SlowDown(Duration::from_secs(20)), "not even for a yes");
-    assert!(matches!(it.poll(31), Polled::Approved { .. }));
+    assert_eq!(it.poll(11), DevicePollAnswer::SlowDown(Duration::from_secs(20)), "not even for a yes");
+    assert!(matches!(it.poll(31), DevicePollAnswer::Approved { .. }));
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn request_ends_exactly_at_its_bound() {
     assert!(it.devices.asking(it.codes.user, it.now + DEVICE_AGE_MAX).is_none());
     assert!(it.devices.decide(it.codes.user, &ann(), true, it.now + DEVICE_AGE_MAX).is_none());
     assert!(it.devices.decide(it.codes.user, &ann(), true, last).is_some());
-    assert_eq!(it.poll(600), Polled::Expired);
+    assert_eq!(it.poll(600), DevicePollAnswer::Expired);
     assert!(it.devices.state.lock().by_device_code.is_empty());
 }
 
@@ -92,7 +92,7 @@ fn one_address_cannot_take_all_places() {
     }
     assert_eq!(it.devices.ask(asking([192, 0, 2, 1]), it.now).unwrap_err(), NoDevice::AddressFull);
     assert!(it.devices.ask(asking([192, 0, 2, 2]), it.now).is_ok());
-    assert_eq!(it.poll(0), Polled::Pending);
+    assert_eq!(it.poll(0), DevicePollAnswer::Pending);
     assert!(it.devices.ask(asking([192, 0, 2, 1]), it.now + DEVICE_AGE_MAX).is_ok(), "they end by themselves");
     assert_eq!(it.devices.state.lock().by_device_code.len(), 1);
 }
@@ -108,7 +108,7 @@ fn flood_of_one_organisation_keeps_nobody_else_from_signing_in() {
     }
     let another = it.devices.ask(asking([203, 0, 113, 1]), it.now).unwrap();
     assert!(it.devices.asking(another.user, it.now).is_some());
-    assert_eq!(it.poll(0), Polled::Pending, "the one that waited before them goes on");
+    assert_eq!(it.poll(0), DevicePollAnswer::Pending, "the one that waited before them goes on");
     assert!(it.devices.state.lock().by_device_code.len() <= DEVICES_MAX);
 }
 

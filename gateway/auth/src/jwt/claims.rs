@@ -41,7 +41,8 @@ impl Claims {
     ///
     /// # Errors
     ///
-    /// [`Refused::Claim`] for one that has another type than it must have. `null` is a wrong type, and not an absence.
+    /// [`TokenRefused::Claim`] for one that has another type than it must have. `null` is a wrong type, and not an
+    /// absence.
     pub(super) fn read(mut from: Map<String, Value>) -> Result<Self, TokenRefused> {
         let claims = Self {
             issuer: text(&mut from, "iss")?,
@@ -65,8 +66,8 @@ impl Claims {
     ///
     /// # Errors
     ///
-    /// [`Refused::Subject`] if it is about another subject (`OpenID` Connect Core 1.0, section 5.3.2), [`Refused::Claim`] for
-    /// a claim that has another type than it must have.
+    /// [`TokenRefused::Subject`] if it is about another subject (`OpenID` Connect Core 1.0, section 5.3.2),
+    /// [`TokenRefused::Claim`] for a claim that has another type than it must have.
     pub fn complete(self, more: Map<String, Value>) -> Result<Self, TokenRefused> {
         let more = Self::read(more)?;
         if more.subject.is_none() || more.subject != self.subject {

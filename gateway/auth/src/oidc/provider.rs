@@ -35,7 +35,7 @@ pub struct Provider {
 
 /// A user authenticated by the provider.
 #[derive(Debug)]
-pub struct Authenticated {
+pub struct AuthenticatedUser {
     /// The user's identity.
     pub identity: ProviderIdentity,
     /// The provider's session.
@@ -104,7 +104,7 @@ impl Provider {
         answer: &RedirectParameters,
         pending: &Pending,
         now: Moment,
-    ) -> Result<Authenticated, SignInError> {
+    ) -> Result<AuthenticatedUser, SignInError> {
         let metadata = self.metadata(now).await?;
         answer.check_issuer(&metadata, self.issuer())?;
         let code = match &answer.outcome {
@@ -122,7 +122,7 @@ impl Provider {
         let identity = identity(&claims, &self.rules)
             .map_err(|why| SignInError::NotAdmitted { why, user: claimed_name(&claims, &self.rules) })?;
         let session = ProviderSession::new(&identity.subject, session.as_deref(), &id_token);
-        Ok(Authenticated { identity, session, issued_at })
+        Ok(AuthenticatedUser { identity, session, issued_at })
     }
 
     /// Checks a message about sessions that the provider has ended.

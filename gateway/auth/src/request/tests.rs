@@ -17,9 +17,9 @@ fn bearer_of(token: &Token) -> String {
     format!("Bearer {}", token.reveal())
 }
 
-fn read(lines: &[(HeaderName, &str)]) -> Offered {
+fn read(lines: &[(HeaderName, &str)]) -> OfferedCredential {
     let pair = |(name, value): &(HeaderName, &str)| (name.clone(), HeaderValue::from_bytes(value.as_bytes()).unwrap());
-    Offered::read(&lines.iter().map(pair).collect(), CookieNames::new(false))
+    OfferedCredential::read(&lines.iter().map(pair).collect(), CookieNames::new(false))
 }
 
 #[test]
@@ -30,10 +30,10 @@ fn own_header_wins_over_authorization_and_both_over_the_cookie() {
     let own = (GATEWAY_AUTHORIZATION, &*bearer_of(&first));
     let shared = (AUTHORIZATION, &*bearer_of(&second));
     let cookie = (COOKIE, &*cookie);
-    assert_eq!(read(&[cookie.clone(), shared.clone(), own]), Offered::Token(first.hash()));
-    assert_eq!(read(&[cookie.clone(), shared]), Offered::Token(second.hash()));
-    assert_eq!(read(&[cookie]), Offered::Session(session.digest()));
-    assert_eq!(read(&[]), Offered::Nothing);
+    assert_eq!(read(&[cookie.clone(), shared.clone(), own]), OfferedCredential::Token(first.hash()));
+    assert_eq!(read(&[cookie.clone(), shared]), OfferedCredential::Token(second.hash()));
+    assert_eq!(read(&[cookie]), OfferedCredential::Session(session.digest()));
+    assert_eq!(read(&[]), OfferedCredential::Nothing);
 }
 
 #[test]
@@ -41,8 +41,12 @@ fn authorization_of_the_app_is_none_of_ours() {
     let session = Opaque::random().unwrap();
     let cookie = format!("gateway_session={}", session.reveal());
     for value in ["Basic Z3d1Xw==", "Bearer eyJhbGciOi", "gwu_x", "Bearer", "", "Digest gwu_", "\u{ff}"] {
-        assert_eq!(read(&[(AUTHORIZATION, value)]), Offered::Nothing, "{value}");
-        assert_eq!(read(&[(AUTHORIZATION, value), (COOKIE, &cookie)]), Offered::Session(session.digest()), "{value}");
+        assert_eq!(read(&[(AUTHORIZATION, value)]), OfferedCredential::Nothing, "{value}");
+        assert_eq!(
+            read(&[(AUTHORIZATION, value), (COOKIE, &cookie)]),
+            OfferedCredential::Session(session.digest()),
+            "{value}"
+        );
     }
 }
 
@@ -54,32 +58,32 @@ fn token_that_cannot_be_used_is_refused_and_never_falls_back_to_the_cookie() {
     let cookie = format!("gateway_session={}", Opaque::random().unwrap().reveal());
     let cut = bearer_of(&good).replace("gwu_", "gwu_x");
     for value in ["Bearer gwu_", &cut, &agent, &cluster, "bearer gwa_x", "bearer gwc_x", "BEARER  gwu_\u{ff}"] {
-        assert_eq!(read(&[(AUTHORIZATION, value), (COOKIE, &cookie)]), Offered::Refused, "{value}");
+        assert_eq!(read(&[(AUTHORIZATION, value), (COOKIE, &cookie)]), OfferedCredential::Refused, "{value}");
         assert!(is_gateway_bearer(&HeaderValue::from_bytes(value.as_bytes()).unwrap()), "{value}");
     }
     // What is in our own header is for us, whatever it is.
     for value in ["", "Basic x", "Bearer eyJ", &agent, good.reveal()] {
         let good = bearer_of(&good);
         let lines = [(GATEWAY_AUTHORIZATION, value), (AUTHORIZATION, &good), (COOKIE, &cookie)];
-        assert_eq!(read(&lines), Offered::Refused, "{value}");
+        assert_eq!(read(&lines), OfferedCredential::Refused, "{value}");
     }
     let twice = bearer_of(&good);
-    assert_eq!(read(&[(AUTHORIZATION, &twice), (AUTHORIZATION, &twice)]), Offered::Refused);
-    assert_eq!(read(&[(AUTHORIZATION, &twice), (AUTHORIZATION, "Basic x")]), Offered::Token(good.hash()));
-    assert_eq!(read(&[(GATEWAY_AUTHORIZATION, &twice), (GATEWAY_AUTHORIZATION, &twice)]), Offered::Refused);
+    assert_eq!(read(&[(AUTHORIZATION, &twice), (AUTHORIZATION, &twice)]), OfferedCredential::Refused);
+    assert_eq!(read(&[(AUTHORIZATION, &twice), (AUTHORIZATION, "Basic x")]), OfferedCredential::Token(good.hash()));
+    assert_eq!(read(&[(GATEWAY_AUTHORIZATION, &twice), (GATEWAY_AUTHORIZATION, &twice)]), OfferedCredential::Refused);
 }
 
 #[test]
 fn scheme_is_compared_without_regard_to_case() {
     let good = token(TokenKind::User);
     let text = format!("bEaReR {} ", good.reveal());
-    assert_eq!(read(&[(AUTHORIZATION, &text)]), Offered::Token(good.hash()));
+    assert_eq!(read(&[(AUTHORIZATION, &text)]), OfferedCredential::Token(good.hash()));
 }
 
 #[test]
 fn cookie_that_occurs_twice_is_refused() {
     let cookie = format!("gateway_session={}", Opaque::random().unwrap().reveal());
-    assert_eq!(read(&[(COOKIE, &cookie), (COOKIE, &cookie)]), Offered::Refused);
+    assert_eq!(read(&[(COOKIE, &cookie), (COOKIE, &cookie)]), OfferedCredential::Refused);
 }
 
 const WALL: UnixSeconds = UnixSeconds::new(1_000);
@@ -106,10 +110,10 @@ async fn session_proves_its_user_at_its_own_host_only() {
         (&host, OfferedAt::Public, &None),
         (&host, OfferedAt::Workspace("8081-app.zone"), &None),
     ] {
-        let offered = Offered::Session(id.digest());
+        let offered = OfferedCredential::Session(id.digest());
         assert_eq!(&identities.principal(&offered, at, now, WALL, nobody).await.unwrap(), expected, "{at:?}");
     }
-    for offered in [Offered::Nothing, Offered::Refused] {
+    for offered in [OfferedCredential::Nothing, OfferedCredential::Refused] {
         assert_eq!(identities.principal(&offered, OfferedAt::Public, now, WALL, nobody).await, Ok(None));
     }
 }
@@ -121,7 +125,7 @@ async fn token_is_asked_for_once_until_it_is_forgotten() {
     let hash = token(TokenKind::User).hash();
     let bob: UserName = "bob".parse().unwrap();
     let at = OfferedAt::Workspace(HOST);
-    let offered = Offered::Token(hash);
+    let offered = OfferedCredential::Token(hash);
     let found = |asked| {
         assert_eq!(asked, hash);
         async {

@@ -14,7 +14,7 @@ fn workspace_of(host: &str) -> Option<WorkspaceName> {
     name.parse().ok()
 }
 
-fn shape_with(method: &Method, lines: &[(&str, &str)], offered: &Offered) -> (Purpose, RequestSource) {
+fn shape_with(method: &Method, lines: &[(&str, &str)], offered: &OfferedCredential) -> (Purpose, RequestSource) {
     let site = Site::new(&"https://gw.example".parse().unwrap()).unwrap();
     let workspace = "app".parse().unwrap();
     let here =
@@ -25,7 +25,7 @@ fn shape_with(method: &Method, lines: &[(&str, &str)], offered: &Offered) -> (Pu
 
 #[track_caller]
 fn check(method: Method, lines: &[(&str, &str)], purpose: Purpose, source: RequestSource) {
-    assert_eq!(shape_with(&method, lines, &Offered::Nothing), (purpose, source), "{method} {lines:?}");
+    assert_eq!(shape_with(&method, lines, &OfferedCredential::Nothing), (purpose, source), "{method} {lines:?}");
 }
 
 const NAVIGATE: (&str, &str) = ("sec-fetch-mode", "navigate");
@@ -111,16 +111,16 @@ fn source_that_is_odd_counts_as_foreign() {
 fn request_with_a_token_or_refused_credentials_is_never_a_page_visit() {
     let visit = [NAVIGATE, DOCUMENT];
     let purpose = |offered| shape_with(&Method::GET, &visit, &offered).0;
-    assert_eq!(purpose(Offered::Session(Opaque::random().unwrap().digest())), Purpose::PageVisit);
-    assert_eq!(purpose(Offered::Token([0; 32])), Purpose::Read);
-    assert_eq!(purpose(Offered::Refused), Purpose::Read);
+    assert_eq!(purpose(OfferedCredential::Session(Opaque::random().unwrap().digest())), Purpose::PageVisit);
+    assert_eq!(purpose(OfferedCredential::Token([0; 32])), Purpose::Read);
+    assert_eq!(purpose(OfferedCredential::Refused), Purpose::Read);
 }
 
 #[test]
 fn no_page_on_the_public_host_is_a_neighbour() {
     let site = Site::new(&"https://gw.example".parse().unwrap()).unwrap();
     let here = Here { site: &site, authority: "gw.example", workspace: None, workspace_of: &workspace_of };
-    let from = |origin| read(&Method::POST, &headers(&[("origin", origin)]), &Offered::Nothing, here).source;
+    let from = |origin| read(&Method::POST, &headers(&[("origin", origin)]), &OfferedCredential::Nothing, here).source;
     assert_eq!(from("https://8080-app.zone"), RequestSource::Foreign);
     assert_eq!(from("https://elsewhere.example"), RequestSource::Foreign);
     assert_eq!(from("https://gw.example"), RequestSource::SameOrigin);

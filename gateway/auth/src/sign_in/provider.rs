@@ -35,14 +35,14 @@ pub enum SignInStep {
     /// The provider's description, then [`SignIn::to_provider`].
     ToProvider(Destination),
     /// Authentication by the provider, then [`SignIn::admit`].
-    FromProvider(Box<Returned>),
+    FromProvider(Box<ReturnedBrowser>),
     /// The provider's description, then [`SignIn::sign_out_at_provider`].
     SignOutAtProvider(Arc<ProviderSession>, SignInEvent),
 }
 
 /// A browser that came back from the provider with an answer to a pending sign-in.
 #[derive(Debug)]
-pub struct Returned {
+pub struct ReturnedBrowser {
     /// The answer that it brought.
     pub answer: RedirectParameters,
     /// The sign-in that this ends.
@@ -135,7 +135,7 @@ impl SignIn {
             }
             SignInPage::NotPending
         })?;
-        Ok(SignInStep::FromProvider(Box::new(Returned { answer, pending })))
+        Ok(SignInStep::FromProvider(Box::new(ReturnedBrowser { answer, pending })))
     }
 
     /// Opens a session for a user authenticated by the provider, and sends the browser to its destination. `issued_at`

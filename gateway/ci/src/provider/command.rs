@@ -28,7 +28,7 @@ use self::supervise::{STARTED, find_program, own_program};
 pub use self::supervise::{SUBCOMMAND, become_program, supervise};
 use super::text::{end_of_log, one_line};
 use super::{
-    CacheKey, Forgotten, JobStatus, NewRun, ProviderError, RUN_VARIABLE, RunKey, RunRef, RunState, RunStatus,
+    CacheDeletion, CacheKey, JobStatus, NewRun, ProviderError, RUN_VARIABLE, RunKey, RunRef, RunState, RunStatus,
     TOKEN_VARIABLE, variable_name,
 };
 use gateway_store::Variable;
@@ -171,16 +171,16 @@ impl CommandProvider {
         .await
     }
 
-    pub(super) async fn forget(&self, workspace: &CacheKey) -> Result<Forgotten, ProviderError> {
+    pub(super) async fn forget(&self, workspace: &CacheKey) -> Result<CacheDeletion, ProviderError> {
         let folder = self.inner.folder(workspace);
         self.blocking(move |_| {
             if !folder.is_there() {
-                return Ok(Forgotten::Gone);
+                return Ok(CacheDeletion::Gone);
             }
             folder.make()?;
             let lock = quiet(&folder)?.ok_or(ProviderError::Busy)?;
             folder.delete(lock)?;
-            Ok(Forgotten::Gone)
+            Ok(CacheDeletion::Gone)
         })
         .await
     }

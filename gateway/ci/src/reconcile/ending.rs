@@ -6,7 +6,7 @@ use tunnel_proto::reason::Reason;
 use super::{VisitNext, VisitedWorkspace, reference, run_number};
 use crate::controller::CiController;
 use crate::plan::{self, Ending, Leaving, ObservedRun};
-use crate::provider::{CacheKey, Forgotten, RunState};
+use crate::provider::{CacheDeletion, CacheKey, RunState};
 use crate::settings::System;
 use gateway_net::telemetry::RunEnd;
 use gateway_store::StoreError;
@@ -134,8 +134,8 @@ impl CiController {
         let Ok(cache_key) = found.ci.cache_key.parse::<CacheKey>() else { return Ok(VisitNext::Until(None)) };
         let answer = system.ask(system.provider.forget(&cache_key)).await;
         let reason = match answer {
-            Ok(Forgotten::Gone) => None,
-            Ok(Forgotten::NotPossible) => {
+            Ok(CacheDeletion::Gone) => None,
+            Ok(CacheDeletion::NotPossible) => {
                 Some("The CI system keeps the last cache until its own rules delete it; no job can name it".to_owned())
             }
             Err(error) => {

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::sse::{Reader, StreamEvent};
 use super::{ClientError, GatewayClient, refused};
-use gateway_net::fetch::{FetchError, FetchedStream, Opened};
+use gateway_net::fetch::{FetchError, FetchedStream, StreamAnswer};
 use gateway_types::WorkspaceName;
 
 /// Media type of the stream.
@@ -52,8 +52,10 @@ impl GatewayClient {
     ) -> Result<EventSource, ClientError> {
         let to = self.at(path)?;
         match self.fetch.open(method, &to, KIND, body, self.credentials()).await? {
-            Opened::Stream(stream) => Ok(EventSource { stream, reader: Reader::default(), heard_at: Instant::now() }),
-            Opened::Answer(answer) => Err(refused(&answer)),
+            StreamAnswer::Stream(stream) => {
+                Ok(EventSource { stream, reader: Reader::default(), heard_at: Instant::now() })
+            }
+            StreamAnswer::Answer(answer) => Err(refused(&answer)),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::fs::File;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tunnel_link::raw::{Copied, RawSocket};
+use tunnel_link::raw::{CarriedBytes, RawSocket};
 
 use super::super::tunnel::{PortTarget, Tunnel, TunnelError};
 
@@ -19,7 +19,7 @@ struct Stdio {
 }
 
 /// Carries bytes until both directions have finished.
-pub(super) async fn carry(tunnel: &Tunnel, target: &PortTarget) -> Result<Copied, TunnelError> {
+pub(super) async fn carry(tunnel: &Tunnel, target: &PortTarget) -> Result<CarriedBytes, TunnelError> {
     let stdio = Stdio::open().map_err(TunnelError::Local)?;
     let (_stdio, ended) = tunnel.carry(target, RawSocket::new(stdio)).await;
     ended

@@ -8,7 +8,7 @@ use super::wish::WorkspaceLook;
 use crate::client::shown;
 use crate::{Output, table};
 use gateway_config::Config;
-use gateway_store::{Managed, Workspace};
+use gateway_store::{ManagedWorkspace, Workspace};
 
 /// A workspace in a list: as a gateway's API has it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -38,16 +38,16 @@ pub(super) struct WorkspaceItem {
 
 impl WorkspaceItem {
     /// Takes the fields from the database, which has all but whether the agent is connected.
-    pub(super) fn here(config: &Config, workspace: &Workspace, managed: Option<&Managed>) -> Self {
+    pub(super) fn here(config: &Config, workspace: &Workspace, managed: Option<&ManagedWorkspace>) -> Self {
         Self {
             id: workspace.id.to_string(),
             name: workspace.name.to_string(),
             owner: workspace.owner.to_string(),
             access: "operator".to_owned(),
             executor: workspace.executor.as_str().to_owned(),
-            cluster: managed.and_then(Managed::kubernetes).map(|state| state.cluster_name.to_string()),
-            provider: managed.and_then(Managed::ci).map(|state| state.provider.to_string()),
-            run_url: managed.and_then(Managed::run_url).map(str::to_owned),
+            cluster: managed.and_then(ManagedWorkspace::kubernetes).map(|state| state.cluster_name.to_string()),
+            provider: managed.and_then(ManagedWorkspace::ci).map(|state| state.provider.to_string()),
+            run_url: managed.and_then(ManagedWorkspace::run_url).map(str::to_owned),
             state: managed.map(WorkspaceLook::of),
             created_at: workspace.created_at.to_string(),
             connected: None,

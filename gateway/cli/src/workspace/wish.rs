@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use gateway_store::{Executor, Managed};
+use gateway_store::{Executor, ManagedWorkspace};
 use gateway_types::blockers;
 use gateway_types::{ActualState, DesiredState};
 
@@ -142,14 +142,14 @@ impl Wish {
 
 impl Accepted {
     /// Takes the fields from the store.
-    pub(super) fn of(managed: &Managed) -> Self {
+    pub(super) fn of(managed: &ManagedWorkspace) -> Self {
         Self { look: WorkspaceLook::of(managed), persistence: Persistence::of(managed.workspace.executor.as_str()) }
     }
 }
 
 impl WorkspaceLook {
     /// Takes the fields from the store.
-    pub(super) fn of(managed: &Managed) -> Self {
+    pub(super) fn of(managed: &ManagedWorkspace) -> Self {
         let life = &managed.lifecycle;
         let blockers = managed.termination().map(blockers::from_json).unwrap_or_default();
         Self {

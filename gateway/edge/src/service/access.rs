@@ -14,7 +14,7 @@ use crate::watches::Watches;
 use gateway_auth::cache::{Cache, Unavailable};
 use gateway_auth::policy::{Decision, Exposure, RequestShape, Target, decide};
 use gateway_auth::public_ports::PublicPorts;
-use gateway_auth::request::{Offered, OfferedAt};
+use gateway_auth::request::{OfferedAt, OfferedCredential};
 use gateway_http::respond::Failure;
 use gateway_store::{Store, Workspace, wall_clock};
 use gateway_types::{Lifecycle, Port, UserName, WorkspaceName};
@@ -51,7 +51,7 @@ impl Access {
     /// [`Failure::Overloaded`] when the store does not answer and nothing is remembered.
     pub(super) async fn decide(
         &self,
-        offered: &Offered,
+        offered: &OfferedCredential,
         address: &Address,
         port: Port,
         shape: RequestShape,

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::Origin;
 use gateway_auth::policy::{Decision, RequestShape};
-use gateway_auth::request::Offered;
+use gateway_auth::request::OfferedCredential;
 use gateway_http::respond::Failure;
 use gateway_types::Limit;
 use gateway_types::principal::Principal;
@@ -23,7 +23,7 @@ pub fn overloaded(limit: Limit) -> Failure {
 /// Counts a request at a workspace's host by the decision on it.
 pub(super) fn count(
     decision: &Decision,
-    offered: &Offered,
+    offered: &OfferedCredential,
     shape: RequestShape,
     origin: &Origin,
     now: Instant,
@@ -48,7 +48,7 @@ pub(super) fn count(
 /// Counts a request at the public host by whether its user is known.
 pub(super) fn count_visitor(
     principal: Option<&Principal>,
-    offered: &Offered,
+    offered: &OfferedCredential,
     origin: &Origin,
     now: Instant,
 ) -> Result<(), Failure> {
@@ -83,11 +83,11 @@ pub fn checked(is_good: bool, is_bad: bool, origin: &Origin, now: Instant) -> Re
 }
 
 /// Returns whether a credential that proved no user was meant to prove one.
-fn is_bad(offered: &Offered, cookie_counts: bool) -> bool {
+fn is_bad(offered: &OfferedCredential, cookie_counts: bool) -> bool {
     match offered {
-        Offered::Nothing => false,
-        Offered::Session(_) => cookie_counts,
-        Offered::Token(_) | Offered::Refused => true,
+        OfferedCredential::Nothing => false,
+        OfferedCredential::Session(_) => cookie_counts,
+        OfferedCredential::Token(_) | OfferedCredential::Refused => true,
     }
 }
 

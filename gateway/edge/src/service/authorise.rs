@@ -10,7 +10,7 @@ use super::failures::RequestFacts;
 use super::{Edge, EdgeAnswer, Origin};
 use crate::address::Address;
 use gateway_auth::policy::{Decision, Grant};
-use gateway_auth::request::Offered;
+use gateway_auth::request::OfferedCredential;
 use gateway_auth::sign_in::PageVisit;
 use gateway_http::respond::Failure;
 use gateway_types::Port;
@@ -19,7 +19,7 @@ use gateway_types::Port;
 pub(super) struct Visit<'a> {
     pub(super) parts: &'a Parts,
     /// Credential that the request offers.
-    pub(super) offered: &'a Offered,
+    pub(super) offered: &'a OfferedCredential,
     pub(super) origin: &'a Origin,
     pub(super) address: &'a Address,
     /// Time at which its head was there.

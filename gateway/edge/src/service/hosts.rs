@@ -8,7 +8,7 @@ use super::Origin;
 use crate::address::Address;
 use crate::forward::Route;
 use gateway_auth::policy::RequestShape;
-use gateway_auth::request::Offered;
+use gateway_auth::request::OfferedCredential;
 use gateway_auth::shape::{self, Here};
 use gateway_auth::site::Site;
 use gateway_http::host::{BadHost, HostRules, HostTarget, NoSuchHost, authority_of, server_name_agrees};
@@ -50,7 +50,7 @@ impl Hosts {
     }
 
     /// Reads purpose and source of a request, as far as the policy wants them.
-    pub(super) fn shape(&self, parts: &Parts, address: &Address, offered: &Offered) -> RequestShape {
+    pub(super) fn shape(&self, parts: &Parts, address: &Address, offered: &OfferedCredential) -> RequestShape {
         let Address { authority, name, .. } = address;
         let workspace_of = |host: &str| match self.rules.parse(host) {
             Ok(HostTarget::Workspace { name, .. }) => Some(name),

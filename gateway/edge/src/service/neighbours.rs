@@ -22,7 +22,7 @@ use super::ports::Viewer;
 use crate::address::Address;
 use gateway_auth::policy::{Exposure, sees};
 use gateway_auth::sign_in::path::{ReturnPath, is_reserved};
-use gateway_auth::sign_in::{Entered, PageVisit};
+use gateway_auth::sign_in::{PageVisit, SignedInBrowser};
 use gateway_store::wall_clock;
 use gateway_types::opaque::Opaque;
 use gateway_types::principal::{Principal, Via};
@@ -68,7 +68,7 @@ impl Edge {
     /// Leads a browser that has just signed in at a port over other listening ports that its user may open. Any other
     /// answer stays as it is.
     pub(super) async fn lead_over_neighbours(&self, answer: &mut Response<Bytes>, address: &Address, now: Instant) {
-        let Some(entered) = answer.extensions_mut().remove::<Entered>() else { return };
+        let Some(entered) = answer.extensions_mut().remove::<SignedInBrowser>() else { return };
         let location = answer.headers().get(LOCATION).and_then(|location| location.to_str().ok());
         let Some(path) = location.and_then(ReturnPath::parse) else { return };
         let stop = match path.as_str().split_once('?') {
@@ -82,7 +82,13 @@ impl Edge {
 
     /// Plans a tour that ends where the browser was going; `None` if there is nothing to visit, or a tour would be of
     /// no use.
-    async fn begin_tour(&self, entered: &Entered, address: &Address, path: ReturnPath, now: Instant) -> Option<Stop> {
+    async fn begin_tour(
+        &self,
+        entered: &SignedInBrowser,
+        address: &Address,
+        path: ReturnPath,
+        now: Instant,
+    ) -> Option<Stop> {
         // To a browser the hosts of a zone of one label, as `localhost`, are sites of their own, and it sends no cookie from one to
         // another: the label is a public suffix.
         let is_of_use = self.neighbours.ports_max > 0 && self.hosts.rules.zone().as_str().contains('.');

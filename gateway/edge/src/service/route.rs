@@ -42,7 +42,7 @@ use crate::watches::{AccessClient, WatchUse};
 use crate::websocket::{BadUpgrade, upgrade_asked};
 use gateway_agents::registry::LiveSession;
 use gateway_auth::policy::{Because, Grant};
-use gateway_auth::request::Offered;
+use gateway_auth::request::OfferedCredential;
 use gateway_auth::sign_in::path;
 use gateway_http::respond::Failure;
 use gateway_net::limits::WorkspacePort;
@@ -111,7 +111,7 @@ impl Edge {
         // Step 4: port.
         let session = self.registry.current(&address.name);
         known.port = address.port.or_else(|| session.as_ref().and_then(|session| session.default_port()));
-        let offered = Offered::read(&parts.headers, self.hosts.site.cookies());
+        let offered = OfferedCredential::read(&parts.headers, self.hosts.site.cookies());
         if is_tcp {
             tcp::require_token(&offered).map_err(|failure| Failures::of_stranger(failure, origin))?;
         }
@@ -166,7 +166,7 @@ impl Edge {
         if parts.method != Method::OPTIONS {
             return None;
         }
-        let source = self.hosts.shape(parts, address, &Offered::Nothing).source;
+        let source = self.hosts.shape(parts, address, &OfferedCredential::Nothing).source;
         preflight::answer(&parts.method, &parts.headers, source).map(|answer| answer.map(ResponseBody::from))
     }
 

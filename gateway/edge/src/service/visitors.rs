@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::Origin;
 use super::anonymous::{count_visitor, overloaded};
 use gateway_auth::cache::{Cache, Unavailable};
-use gateway_auth::request::{Identities, LiveToken, Offered, OfferedAt};
+use gateway_auth::request::{Identities, LiveToken, OfferedAt, OfferedCredential};
 use gateway_auth::sign_in::SignIn;
 use gateway_http::respond::Failure;
 use gateway_net::limits::LookupPermit;
@@ -39,7 +39,7 @@ impl Visitors {
     /// [`Failure::Overloaded`] when the store does not answer.
     pub async fn principal(
         &self,
-        offered: &Offered,
+        offered: &OfferedCredential,
         at: OfferedAt<'_>,
         now: Instant,
     ) -> Result<Option<Principal>, Failure> {
@@ -78,7 +78,7 @@ impl Visitors {
     /// [`Failure::Overloaded`] names the limit.
     pub async fn may_try<'a>(
         &self,
-        offered: &Offered,
+        offered: &OfferedCredential,
         origin: &'a Origin,
         now: Instant,
     ) -> Result<Option<LookupPermit<'a>>, Failure> {
@@ -98,7 +98,7 @@ impl Visitors {
     /// [`Failure::Overloaded`] names the limit.
     pub async fn visitor(
         &self,
-        offered: &Offered,
+        offered: &OfferedCredential,
         origin: &Origin,
         now: Instant,
     ) -> Result<Option<Principal>, Failure> {

@@ -174,7 +174,7 @@ impl Http1Connection {
         Box::new(Self { channel, decoder, upload: Upload::Done, unsent, bell, idle_waker })
     }
 
-    /// Begins an exchange. Nothing moves before [`Connection::poll_head`].
+    /// Begins an exchange. Nothing moves before [`Http1Connection::poll_head`].
     pub(crate) fn begin(&mut self, request: Outgoing) {
         let Outgoing { head, is_head, upload, .. } = request;
         self.unsent.push_back(head);

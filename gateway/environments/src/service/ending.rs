@@ -72,7 +72,8 @@ impl Environments {
         // In one step, and not stopped first: a failure between the two would leave a stop, which has everything
         // removed.
         let forgotten = self.inner.store.forget_environment(id).await?;
-        let Forgotten { environment: forgotten, prepared } = forgotten.ok_or(RefusalCode::NoSuchEnvironment)?;
+        let ForgottenEnvironment { environment: forgotten, prepared } =
+            forgotten.ok_or(RefusalCode::NoSuchEnvironment)?;
         self.inner.access.forget_prepared(&prepared);
         let objects = record::objects_from(&forgotten.tracked).unwrap_or_default();
         let names: Vec<String> = objects

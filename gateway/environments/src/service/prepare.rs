@@ -5,7 +5,7 @@ use super::*;
 use crate::identity;
 use tunnel_proto::environments::{INVENTORY_PREFIX, OBJECTS_BYTES_MAX};
 use workspace_spec::environment::facts::{
-    FactProblem, Numbered, ProjectFacts, TemplateVars, UnrecordedFacts, UserFacts,
+    FactProblem, NumberedFacts, ProjectFacts, TemplateVars, UnrecordedFacts, UserFacts,
 };
 use workspace_spec::environment::manifest::{Border, Manifest, RefusedCode, manifest};
 use workspace_spec::environment::slug::{environment_slug, path_slug};
@@ -24,13 +24,13 @@ const INVENTORY_BYTES: usize = 4;
 #[derive(Clone, Debug)]
 pub enum ObjectSource {
     /// Objects that the caller has rendered.
-    Rendered(Rendered),
+    Rendered(RenderedTemplate),
     /// A template, filled in with the gateway's facts, also those known only once the environment is recorded.
     Template(Arc<Template>),
 }
 
-impl From<Rendered> for ObjectSource {
-    fn from(rendered: Rendered) -> Self {
+impl From<RenderedTemplate> for ObjectSource {
+    fn from(rendered: RenderedTemplate) -> Self {
         Self::Rendered(rendered)
     }
 }
@@ -38,7 +38,7 @@ impl From<Rendered> for ObjectSource {
 /// A preparation to be stored.
 struct StoredPreparation<'a> {
     environment: &'a StoredEnvironment,
-    rendered: &'a Rendered,
+    rendered: &'a RenderedTemplate,
     info: &'a TemplateVars,
     /// Access entry of the project; an operator needs none.
     entry: Option<&'a AccessEntry>,
@@ -175,8 +175,8 @@ impl Environments {
                 path: job.project_path.clone(),
                 url: format!("{projects}/{}", job.project_path),
             },
-            ci_pipeline: job.pipeline_id.map(|id| Numbered { id }),
-            ci_job: Some(Numbered { id: job.job_id }),
+            ci_pipeline: job.pipeline_id.map(|id| NumberedFacts { id }),
+            ci_job: Some(NumberedFacts { id: job.job_id }),
             user: Some(UserFacts { id: job.user_id, username: job.username.clone() }),
         })
     }
@@ -249,7 +249,7 @@ pub(super) fn check_facts(info: &TemplateVars) -> Result<(), EnvironmentRefusal>
 }
 
 /// Fills facts that were checked into a template.
-pub(super) fn fill(template: &Template, info: &TemplateVars) -> Result<Rendered, EnvironmentRefusal> {
+pub(super) fn fill(template: &Template, info: &TemplateVars) -> Result<RenderedTemplate, EnvironmentRefusal> {
     template.render(info).map_err(|problems| EnvironmentRefusal::template(&problems))
 }
 

@@ -67,8 +67,8 @@ impl Fetch {
         credentials: Credentials<'_>,
     ) -> Result<FetchedStream, FetchError> {
         match self.open::<()>(Method::GET, from, kind, None, credentials).await? {
-            Opened::Stream(stream) => Ok(stream),
-            Opened::Answer(answer) => {
+            StreamAnswer::Stream(stream) => Ok(stream),
+            StreamAnswer::Answer(answer) => {
                 Err(FetchError::Status { server: from.origin(), status: answer.status().as_u16() })
             }
         }
@@ -87,7 +87,7 @@ impl Fetch {
         kind: &'static str,
         body: Option<&T>,
         credentials: Credentials<'_>,
-    ) -> Result<Opened, FetchError> {
+    ) -> Result<StreamAnswer, FetchError> {
         let server = to.origin();
         let request = self.client(to).request(method, to.url().clone()).timeout(STREAM_TIME_MAX);
         let request = authorized(request.header(ACCEPT, HeaderValue::from_static(kind)), credentials);
@@ -100,17 +100,17 @@ impl Fetch {
         let response = answered.map_err(|error| failure(&server, error))?;
         let is_of_kind = |value: &HeaderValue| value.as_bytes().starts_with(kind.as_bytes());
         if response.status().is_success() && response.headers().get(CONTENT_TYPE).is_some_and(is_of_kind) {
-            return Ok(Opened::Stream(FetchedStream { server, response }));
+            return Ok(StreamAnswer::Stream(FetchedStream { server, response }));
         }
         let read = read(server.clone(), response, Expected::Json);
         let read = tokio::time::timeout(TIME_MAX, read).await.map_err(|_elapsed| FetchError::TimedOut { server })?;
-        read.map(Opened::Answer)
+        read.map(StreamAnswer::Answer)
     }
 }
 
 /// Answer to a request for a stream.
 #[derive(Debug)]
-pub enum Opened {
+pub enum StreamAnswer {
     /// The document has begun.
     Stream(FetchedStream),
     /// Another answer, whole: mostly the reason of a refusal.

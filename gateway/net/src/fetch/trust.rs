@@ -19,7 +19,7 @@ pub enum Trust {
     Only(PathBuf),
 }
 
-/// Failure to create a [`Fetch`].
+/// Failure to create a [`Fetch`](super::Fetch).
 #[derive(Debug, Error)]
 pub enum FetchSetupError {
     /// The file of authorities is not readable PEM.

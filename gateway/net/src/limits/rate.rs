@@ -16,7 +16,7 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    /// Creates a pace of `count` in each `span`, `burst` of them at once.
+    /// Creates a rate of `count` in each `span`, `burst` of them at once.
     #[must_use]
     pub fn new(count: u32, span: Duration, burst: u32) -> Self {
         let span = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
@@ -25,7 +25,7 @@ impl RateLimit {
     }
 }
 
-/// State of one limiter. The caller brings its [`Pace`].
+/// State of one limiter. The caller brings its [`RateLimit`].
 ///
 /// # Units
 /// Nanoseconds since a start that all callers share.

@@ -15,9 +15,9 @@ use super::confirm::DEVICE_PATH;
 use super::openapi::{bodies, failures, values};
 use super::problem::{ApiProblem, ProblemRow};
 use super::{ApiShared, Caller, answer};
-use gateway_auth::device::{DEVICE_AGE_MAX, MachineName, NoDevice, POLL_INTERVAL, Polled, RequestingMachine};
+use gateway_auth::device::{DEVICE_AGE_MAX, DevicePollAnswer, MachineName, NoDevice, POLL_INTERVAL, RequestingMachine};
 use gateway_net::audit::{Actor, AuditEvent, Text};
-use gateway_store::{Created, Note, Terms, wall_clock};
+use gateway_store::{Note, Terms, TokenCreation, wall_clock};
 use gateway_types::opaque::Opaque;
 use gateway_types::token::TokenKind;
 
@@ -128,24 +128,24 @@ pub(super) async fn poll(
     // The place in the log comes first: nothing is made without one.
     let slot = api.audit.slot().await?;
     let (user, asking) = match api.devices.poll(&device, Instant::now()) {
-        Polled::Approved { user, asking } => (user, asking),
-        Polled::Pending => return Err(ApiProblem::AuthorizationPending.into()),
-        Polled::SlowDown(interval) => {
+        DevicePollAnswer::Approved { user, asking } => (user, asking),
+        DevicePollAnswer::Pending => return Err(ApiProblem::AuthorizationPending.into()),
+        DevicePollAnswer::SlowDown(interval) => {
             let interval = u16::try_from(interval.as_secs()).unwrap_or(u16::MAX);
             return Err(ApiProblem::SlowDown { interval }.into());
         }
-        Polled::Denied => return Err(ApiProblem::AccessDenied.into()),
-        Polled::Expired => return Err(ApiProblem::ExpiredToken.into()),
+        DevicePollAnswer::Denied => return Err(ApiProblem::AccessDenied.into()),
+        DevicePollAnswer::Expired => return Err(ApiProblem::ExpiredToken.into()),
     };
     let now = wall_clock();
     let note = Note::of(&format!("gateway login on {}", asking.machine));
     let terms = Terms { note, expires_at: Some(now.later(TOKEN_LIFE)) };
     let created = api.store.create_own_user_token(&user, &terms, now).await;
-    api.devices.settle(&device, matches!(created, Ok(Created::Made(_))), Instant::now());
+    api.devices.settle(&device, matches!(created, Ok(TokenCreation::Made(_))), Instant::now());
     let made = match created? {
-        Created::Made(made) => made,
-        Created::TooMany => return Err(ApiProblem::Conflict { reason: "too_many_tokens" }.into()),
-        Created::NoSuchWorkspace => return Err(ApiProblem::NotFound.into()),
+        TokenCreation::Made(made) => made,
+        TokenCreation::TooMany => return Err(ApiProblem::Conflict { reason: "too_many_tokens" }.into()),
+        TokenCreation::NoSuchWorkspace => return Err(ApiProblem::NotFound.into()),
     };
     let expires_at = now.later(TOKEN_LIFE).to_string();
     let event = AuditEvent::TokenCreated {

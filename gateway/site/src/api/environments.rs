@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use axum::routing::{delete, get, post};
 
-pub use self::caller::Vouched;
+pub use self::caller::VouchedCaller;
 use super::problem::ApiProblem;
 use super::seats::{ApiPermit, Seats};
 use super::{ApiShared, Route};

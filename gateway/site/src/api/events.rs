@@ -29,7 +29,7 @@ use super::state::StateRow;
 use super::workspaces::is_connected;
 use super::{ApiShared, Caller, answer};
 use crate::public_host::Delivery;
-use gateway_store::{Managed, StoreError, WorkspaceId, wall_clock};
+use gateway_store::{ManagedWorkspace, StoreError, WorkspaceId, wall_clock};
 use gateway_workspaces::changes::{ChangeNews, Subscriber};
 
 /// Interval at which the agent's presence is checked, because no event reports it.
@@ -112,7 +112,7 @@ struct Following {
     api: Arc<ApiShared>,
     id: WorkspaceId,
     /// Latest record read; `None` once the workspace is forgotten.
-    found: Option<Managed>,
+    found: Option<ManagedWorkspace>,
     told: LastState,
     listener: Subscriber,
     read_at: Instant,
@@ -172,7 +172,7 @@ impl Following {
         true
     }
 
-    async fn read(&self) -> Result<Option<Managed>, StoreError> {
+    async fn read(&self) -> Result<Option<ManagedWorkspace>, StoreError> {
         self.api.store.managed_by_id(self.id).await
     }
 }

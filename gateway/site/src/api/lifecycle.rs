@@ -19,7 +19,7 @@ use super::workspaces::{WorkspaceBody, detail, tagged};
 use super::{ApiShared, Caller, PREFIX, actor, answer, external, shares, state};
 use gateway_auth::policy::Visibility;
 use gateway_net::audit::{AuditEvent, Text};
-use gateway_store::{CiProject, Executor, Managed, SecretText, Variable, VariableKind, Workspace, wall_clock};
+use gateway_store::{CiProject, Executor, ManagedWorkspace, SecretText, Variable, VariableKind, Workspace, wall_clock};
 use gateway_types::{ClusterName, DesiredState, ProviderName, UnixSeconds, WorkspaceName};
 use gateway_workspaces::ci::NoTarget;
 use gateway_workspaces::service::{
@@ -186,10 +186,10 @@ pub(super) async fn remove(
 pub(super) async fn request(
     api: &ApiShared,
     caller: &Caller,
-    managed: Managed,
+    managed: ManagedWorkspace,
     desired: DesiredState,
     condition: &Condition,
-) -> Result<Managed, ProblemRow> {
+) -> Result<ManagedWorkspace, ProblemRow> {
     let slot = api.audit.slot().await?;
     let (id, before) = (managed.workspace.id, managed.lifecycle.generation);
     let may_change = |life: &gateway_types::Lifecycle| condition.allows_change_of(&state::tag_of(id, life.generation));
@@ -212,12 +212,12 @@ pub(super) async fn owned(
     caller: &Caller,
     name: Result<Path<String>, PathRejection>,
     now: UnixSeconds,
-) -> Result<Managed, ProblemRow> {
+) -> Result<ManagedWorkspace, ProblemRow> {
     managed_of(api, shares::owned(api, caller, name, now).await?).await
 }
 
 /// Loads the managed state of a workspace.
-pub(super) async fn managed_of(api: &ApiShared, workspace: Workspace) -> Result<Managed, ProblemRow> {
+pub(super) async fn managed_of(api: &ApiShared, workspace: Workspace) -> Result<ManagedWorkspace, ProblemRow> {
     let Workspace { id, executor, .. } = workspace;
     if !executor.is_managed() {
         return Err(ApiProblem::Conflict { reason: "not_managed" }.into());
@@ -229,7 +229,7 @@ async fn shown(
     api: &ApiShared,
     caller: &Caller,
     status: StatusCode,
-    managed: &Managed,
+    managed: &ManagedWorkspace,
     now: UnixSeconds,
 ) -> Result<Response, ProblemRow> {
     let detail = detail(api, caller.user()?, &managed.workspace, Visibility::Owner, Some(managed), now).await;

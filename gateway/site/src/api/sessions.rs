@@ -15,7 +15,7 @@ use super::openapi::{failures, parameters};
 use super::problem::{ApiProblem, ProblemRow};
 use super::{ApiShared, Caller, answer};
 use gateway_auth::browser::{SessionName, SessionRow, session_name};
-use gateway_auth::request::Offered;
+use gateway_auth::request::OfferedCredential;
 use gateway_net::audit::{AuditEvent, Items, Text};
 use gateway_store::wall_clock;
 use gateway_types::UnixSeconds;
@@ -84,8 +84,8 @@ struct SignInRow {
 pub(super) async fn list(State(api): State<Arc<ApiShared>>, caller: Caller) -> Result<Response, ProblemRow> {
     let principal = caller.user()?;
     let current = match &caller.offered {
-        Offered::Session(id) => Some(session_name(id)),
-        Offered::Token(_) | Offered::Nothing | Offered::Refused => None,
+        OfferedCredential::Session(id) => Some(session_name(id)),
+        OfferedCredential::Token(_) | OfferedCredential::Nothing | OfferedCredential::Refused => None,
     };
     let now = wall_clock();
     let ago = |time: Duration| UnixSeconds::new(now.get().saturating_sub(seconds(time))).to_string();

@@ -19,7 +19,7 @@ use super::problem::{ApiProblem, Mistake, ProblemRow};
 use super::{ApiShared, Caller, actor, answer, workspaces};
 use gateway_auth::policy::Visibility;
 use gateway_net::audit::{AuditEvent, Text};
-use gateway_store::{Replaced, Workspace, wall_clock};
+use gateway_store::{ShareReplacement, Workspace, wall_clock};
 use gateway_types::{Audience, Port, Share, UnixSeconds};
 
 /// Most shares of one workspace that are made here.
@@ -128,9 +128,9 @@ pub(super) async fn replace(
     let slot = api.audit.slot().await?;
     let expected = |present: &[Share]| condition.allows_change_of(&etag::of_shares(present));
     let (before, after) = match api.store.replace_shares(&name, &owner, &shares, expected, now).await? {
-        Replaced::Done { before, after } => (before, after),
-        Replaced::NoSuchWorkspace => return Err(ApiProblem::NotFound.into()),
-        Replaced::Changed => return Err(ApiProblem::Changed.into()),
+        ShareReplacement::Done { before, after } => (before, after),
+        ShareReplacement::NoSuchWorkspace => return Err(ApiProblem::NotFound.into()),
+        ShareReplacement::Changed => return Err(ApiProblem::Changed.into()),
     };
     // Here it counts at once; elsewhere within the seconds that a remembered record may be old.
     api.workspaces.forget(&name, Instant::now());

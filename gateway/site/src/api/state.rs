@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 use tunnel_proto::reconcile::Blocker;
 
 use super::openapi::values;
-use gateway_store::{Managed, WorkspaceId};
+use gateway_store::{ManagedWorkspace, WorkspaceId};
 use gateway_types::blockers;
 use gateway_types::{ActualState, UnixSeconds};
 
@@ -61,7 +61,7 @@ impl From<Blocker> for BlockerRow {
 
 impl StateRow {
     /// Makes one from the store's record.
-    pub(super) fn new(managed: &Managed) -> Self {
+    pub(super) fn new(managed: &ManagedWorkspace) -> Self {
         let life = &managed.lifecycle;
         let stored = managed.termination().map(blockers::from_json).unwrap_or_default();
         Self {
@@ -128,7 +128,7 @@ pub(super) fn is_failure(actual: ActualState) -> bool {
 /// Makes the entity tag of a workspace's intent, which is compared with `If-Match` of a change. The id is in it because
 /// a name can have another workspace later; observed state is not, because it changes between a client's read and
 /// write.
-pub(super) fn tag(managed: &Managed) -> String {
+pub(super) fn tag(managed: &ManagedWorkspace) -> String {
     tag_of(managed.workspace.id, managed.lifecycle.generation)
 }
 

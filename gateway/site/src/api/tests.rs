@@ -124,7 +124,7 @@ fn shape(source: RequestSource, purpose: Purpose) -> RequestShape {
 fn nobody() -> Caller {
     Caller::new(
         None,
-        Offered::Nothing,
+        OfferedCredential::Nothing,
         "",
         shape(RequestSource::Unstated, Purpose::Read),
         [192, 0, 2, 1].into(),
@@ -196,7 +196,7 @@ fn document_refers_only_to_what_it_has() {
 fn cookie_speaks_only_where_no_other_page_can_have_asked() {
     let browser = || Principal { user: "ann".parse().unwrap(), groups: Arc::default(), via: Via::Browser };
     let speaks = |path, source, purpose| {
-        let offered = Offered::Session(Opaque::random().unwrap().digest());
+        let offered = OfferedCredential::Session(Opaque::random().unwrap().digest());
         let caller =
             Caller::new(Some(browser()), offered, path, shape(source, purpose), [192, 0, 2, 1].into(), "trace");
         caller.user().is_ok()
@@ -222,8 +222,14 @@ fn cookie_speaks_only_where_no_other_page_can_have_asked() {
     }
     let token = Principal { via: Via::ApiToken, ..browser() };
     let foreign = shape(RequestSource::Foreign, Change);
-    let caller =
-        Caller::new(Some(token), Offered::Token([1; 32]), "/api/v1/tokens", foreign, [192, 0, 2, 1].into(), "trace");
+    let caller = Caller::new(
+        Some(token),
+        OfferedCredential::Token([1; 32]),
+        "/api/v1/tokens",
+        foreign,
+        [192, 0, 2, 1].into(),
+        "trace",
+    );
     assert!(caller.user().is_ok(), "no page has somebody's token");
 }
 

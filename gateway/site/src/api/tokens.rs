@@ -17,7 +17,7 @@ use super::openapi::{bodies, failures, parameters, values};
 use super::problem::{ApiProblem, ProblemRow};
 use super::{ApiShared, Caller, actor, answer, external};
 use gateway_net::audit::{AuditEvent, Text};
-use gateway_store::{Created, Note, Rotated, Terms, TokenId, TokenRecord, TokenSubject, wall_clock};
+use gateway_store::{Note, Terms, TokenCreation, TokenId, TokenRecord, TokenRotation, TokenSubject, wall_clock};
 use gateway_types::token::TokenKind;
 use gateway_types::{UnixSeconds, WorkspaceName};
 
@@ -188,9 +188,9 @@ pub(super) async fn create(
         None => api.store.create_own_user_token(&principal.user, &terms, now).await?,
     };
     let made = match created {
-        Created::Made(made) => made,
-        Created::NoSuchWorkspace => return Err(ApiProblem::NotFound.into()),
-        Created::TooMany => return Err(ApiProblem::Conflict { reason: "too_many_tokens" }.into()),
+        TokenCreation::Made(made) => made,
+        TokenCreation::NoSuchWorkspace => return Err(ApiProblem::NotFound.into()),
+        TokenCreation::TooMany => return Err(ApiProblem::Conflict { reason: "too_many_tokens" }.into()),
     };
     let expires_at = terms.expires_at.map(|time| time.to_string());
     let event = AuditEvent::TokenCreated {
@@ -301,9 +301,9 @@ pub(super) async fn rotate(
     let slot = api.audit.slot().await?;
     let rotated = api.store.rotate_token(Some(&principal.user), id, overlap, lasting, wall_clock()).await?;
     let (successor, expires_at, until, old_hash) = match rotated {
-        Rotated::Done { successor, expires_at, until, old_hash } => (successor, expires_at, until, old_hash),
-        Rotated::NoSuchToken => return Err(ApiProblem::NotFound.into()),
-        Rotated::NotLive => return Err(ApiProblem::Conflict { reason: "token_not_live" }.into()),
+        TokenRotation::Done { successor, expires_at, until, old_hash } => (successor, expires_at, until, old_hash),
+        TokenRotation::NoSuchToken => return Err(ApiProblem::NotFound.into()),
+        TokenRotation::NotLive => return Err(ApiProblem::Conflict { reason: "token_not_live" }.into()),
     };
     let event = AuditEvent::TokenRotated {
         by: actor(principal),

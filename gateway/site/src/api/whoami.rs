@@ -12,7 +12,7 @@ use super::openapi::{failures, values};
 use super::problem::ProblemRow;
 use super::{ApiShared, Caller, answer};
 use gateway_auth::browser::session_name;
-use gateway_auth::request::Offered;
+use gateway_auth::request::OfferedCredential;
 use gateway_types::principal::Via;
 
 #[derive(Serialize, ToSchema)]
@@ -54,7 +54,7 @@ struct OwnToken {
 pub(super) async fn show(State(api): State<Arc<ApiShared>>, caller: Caller) -> Result<Response, ProblemRow> {
     let principal = caller.user()?;
     let (token, session) = match &caller.offered {
-        Offered::Token(hash) => {
+        OfferedCredential::Token(hash) => {
             let record = api.store.token_by_hash(hash).await?;
             let token = record.map(|record| OwnToken {
                 id: record.id.to_string(),
@@ -63,8 +63,8 @@ pub(super) async fn show(State(api): State<Arc<ApiShared>>, caller: Caller) -> R
             });
             (token, None)
         }
-        Offered::Session(id) => (None, Some(session_name(id).to_string())),
-        Offered::Nothing | Offered::Refused => (None, None),
+        OfferedCredential::Session(id) => (None, Some(session_name(id).to_string())),
+        OfferedCredential::Nothing | OfferedCredential::Refused => (None, None),
     };
     let who = WhoAmI {
         user: principal.user.to_string(),

@@ -27,7 +27,7 @@ use super::{ApiShared, Caller, body, shares};
 use gateway_auth::sign_in::path::ReturnPath;
 use gateway_auth::site::WORKSPACE_PAGES;
 use gateway_http::host::HostTarget;
-use gateway_store::{Managed, Workspace, wall_clock};
+use gateway_store::{ManagedWorkspace, Workspace, wall_clock};
 use gateway_types::{DesiredState, WorkspaceName};
 
 const SCRIPT: &str = include_str!("workspace_page.js");
@@ -101,7 +101,7 @@ fn authority_and_path(address: &str) -> Option<(&str, &str)> {
 /// A workspace of the visitor's.
 enum WorkspacePage {
     /// It is run for them.
-    Managed(Box<Managed>),
+    Managed(Box<ManagedWorkspace>),
     /// It runs elsewhere.
     External(Workspace),
 }
@@ -199,7 +199,7 @@ fn refused(problem: ProblemRow) -> Result<Response, ProblemRow> {
 
 fn page(
     api: &ApiShared,
-    managed: &Managed,
+    managed: &ManagedWorkspace,
     asked: &WorkspacePageQuery,
     connected: bool,
     back: Option<&str>,

@@ -19,7 +19,7 @@ use super::state::{self, StateRow};
 use super::{ApiShared, Caller, answer};
 use gateway_agents::registry::LiveSession;
 use gateway_auth::policy::{Exposure, Visibility, sees, shared_with};
-use gateway_store::{Listed, Managed, Workspace, WorkspaceId, wall_clock};
+use gateway_store::{ListPage, ManagedWorkspace, Workspace, WorkspaceId, wall_clock};
 use gateway_types::principal::Principal;
 use gateway_types::{Port, UnixSeconds, WorkspaceName};
 
@@ -124,16 +124,17 @@ struct PortRow {
 pub(super) async fn list(State(api): State<Arc<ApiShared>>, caller: Caller, uri: Uri) -> Result<Response, ProblemRow> {
     let principal = caller.user()?;
     let page: PageRequest<WorkspaceName> = PageRequest::read(&uri, CURSOR)?;
-    let part = Listed { after: page.after.as_ref(), limit: page.look_up() };
+    let part = ListPage { after: page.after.as_ref(), limit: page.look_up() };
     let found = api.store.workspaces_seen_by(&principal.user, &principal.groups, part, wall_clock()).await?;
     // All of one's own on this page are among the first of them behind the same name.
-    let own: HashMap<WorkspaceId, Managed> = match found.iter().any(|workspace| workspace.executor.is_managed()) {
-        true => api.store.managed_of_owner(&principal.user, part).await?,
-        false => Vec::new(),
-    }
-    .into_iter()
-    .map(|managed| (managed.workspace.id, managed))
-    .collect();
+    let own: HashMap<WorkspaceId, ManagedWorkspace> =
+        match found.iter().any(|workspace| workspace.executor.is_managed()) {
+            true => api.store.managed_of_owner(&principal.user, part).await?,
+            false => Vec::new(),
+        }
+        .into_iter()
+        .map(|managed| (managed.workspace.id, managed))
+        .collect();
     let row = |workspace: &Workspace| {
         let seen = if workspace.owner == principal.user { Visibility::Owner } else { Visibility::Shared };
         row(&api, workspace, seen, own.get(&workspace.id))
@@ -172,7 +173,7 @@ pub(super) async fn show(
 }
 
 /// Adds the entity tag of a workspace's intent.
-pub(super) fn tagged(mut response: Response, managed: Option<&Managed>) -> Response {
+pub(super) fn tagged(mut response: Response, managed: Option<&ManagedWorkspace>) -> Response {
     if let Some(tag) = managed.and_then(|managed| HeaderValue::try_from(state::tag(managed)).ok()) {
         response.headers_mut().insert(ETAG, tag);
     }
@@ -187,7 +188,7 @@ pub(super) async fn detail(
     principal: &Principal,
     workspace: &Workspace,
     seen: Visibility,
-    managed: Option<&Managed>,
+    managed: Option<&ManagedWorkspace>,
     now: UnixSeconds,
 ) -> WorkspaceBody {
     let shared: Vec<_> = shared_with(principal, &workspace.shares, now).cloned().collect();
@@ -224,7 +225,7 @@ pub(super) fn is_connected(api: &ApiShared, name: &WorkspaceName) -> bool {
     api.registry.current(name).is_some_and(|session| !session.tunnel.is_detached())
 }
 
-fn row(api: &ApiShared, workspace: &Workspace, seen: Visibility, managed: Option<&Managed>) -> WorkspaceRow {
+fn row(api: &ApiShared, workspace: &Workspace, seen: Visibility, managed: Option<&ManagedWorkspace>) -> WorkspaceRow {
     let Workspace { id, name, owner, executor, created_at, .. } = workspace;
     WorkspaceRow {
         id: id.to_string(),
@@ -235,9 +236,9 @@ fn row(api: &ApiShared, workspace: &Workspace, seen: Visibility, managed: Option
             Visibility::Shared => "shared",
         },
         executor: executor.as_str(),
-        cluster: managed.and_then(Managed::kubernetes).map(|state| state.cluster_name.to_string()),
-        provider: managed.and_then(Managed::ci).map(|state| state.provider.to_string()),
-        run_url: managed.and_then(Managed::run_url).map(str::to_owned),
+        cluster: managed.and_then(ManagedWorkspace::kubernetes).map(|state| state.cluster_name.to_string()),
+        provider: managed.and_then(ManagedWorkspace::ci).map(|state| state.provider.to_string()),
+        run_url: managed.and_then(ManagedWorkspace::run_url).map(str::to_owned),
         state: managed.map(StateRow::new),
         created_at: created_at.to_string(),
         connected: is_connected(api, name),

@@ -15,7 +15,7 @@ use crate::api::{Caller, Proof, RefusalCode};
 use crate::sign_in_pages::is_sign_in;
 use crate::{ui, zone};
 use gateway_auth::policy::RequestShape;
-use gateway_auth::request::Offered;
+use gateway_auth::request::OfferedCredential;
 use gateway_auth::shape::{self, Here};
 use gateway_auth::sign_in::PageVisit;
 use gateway_edge::service::{FailureLine, RequestFacts, checked, overloaded, record_sign_in, tried};
@@ -144,7 +144,7 @@ pub(super) async fn identify_visitor(
     mut request: Request,
     next: Next,
 ) -> Result<Response, EdgeFailure> {
-    let offered = Offered::read(request.headers(), host.api.parts().site.cookies());
+    let offered = OfferedCredential::read(request.headers(), host.api.parts().site.cookies());
     let principal = host.visitors.visitor(&offered, &arrival.origin, Instant::now()).await?;
     arrival.found(principal.as_ref());
     request.extensions_mut().insert(ui::Visitor(principal));
@@ -165,10 +165,10 @@ impl Host {
         let (principal, offered) = match &vouched {
             Some(vouched) => {
                 checked(vouched.is_good(), vouched.is_bad(), origin, now)?;
-                (None, Offered::Nothing)
+                (None, OfferedCredential::Nothing)
             }
             None => {
-                let offered = Offered::read(&parts.headers, self.api.parts().site.cookies());
+                let offered = OfferedCredential::read(&parts.headers, self.api.parts().site.cookies());
                 (self.visitors.visitor(&offered, origin, now).await?, offered)
             }
         };

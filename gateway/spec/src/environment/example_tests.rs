@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::facts::TemplateVars;
 use super::manifest::{Border, manifest};
-use super::template::{Rendered, Template};
+use super::template::{RenderedTemplate, Template};
 use crate::document::Problem;
 
 fn folder(name: &str) -> PathBuf {
@@ -56,7 +56,7 @@ fn check_folder(name: &str) -> usize {
         let rendered = rendered.render(&info).unwrap_or_else(|problems| panic!("{}: {problems:#?}", path.display()));
         check_recorded(&path.with_extension("json"), &format!("{:#}\n", rendered.to_json()));
         let yaml = rendered.to_yaml();
-        assert_eq!(Rendered::parse(&rendered.template, yaml.as_bytes()).as_ref(), Ok(&rendered), "{yaml}");
+        assert_eq!(RenderedTemplate::parse(&rendered.template, yaml.as_bytes()).as_ref(), Ok(&rendered), "{yaml}");
     }
     templates.len()
 }

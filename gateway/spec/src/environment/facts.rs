@@ -36,10 +36,10 @@ pub struct TemplateVars {
     pub project: ProjectFacts,
     /// The pipeline of the job that asks, if a job does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ci_pipeline: Option<Numbered>,
+    pub ci_pipeline: Option<NumberedFacts>,
     /// The job that asks, if one does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ci_job: Option<Numbered>,
+    pub ci_job: Option<NumberedFacts>,
     /// User who started the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<UserFacts>,
@@ -62,9 +62,9 @@ pub struct UnrecordedFacts {
     /// The project that the environment is of.
     pub project: ProjectFacts,
     /// The pipeline of the job that asks, if a job does.
-    pub ci_pipeline: Option<Numbered>,
+    pub ci_pipeline: Option<NumberedFacts>,
     /// The job that asks, if one does.
-    pub ci_job: Option<Numbered>,
+    pub ci_job: Option<NumberedFacts>,
     /// User who started the job.
     pub user: Option<UserFacts>,
 }
@@ -118,7 +118,7 @@ pub struct ProjectFacts {
 /// A pipeline or a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Numbered {
+pub struct NumberedFacts {
     /// Its number.
     pub id: u64,
 }
@@ -238,8 +238,8 @@ struct CheckedFacts<'a> {
     url: Option<&'a str>,
     tier: Option<&'a str>,
     project: &'a ProjectFacts,
-    ci_pipeline: Option<Numbered>,
-    ci_job: Option<Numbered>,
+    ci_pipeline: Option<NumberedFacts>,
+    ci_job: Option<NumberedFacts>,
     user: Option<&'a UserFacts>,
 }
 
@@ -377,8 +377,8 @@ pub mod testing {
                 path: "group/shop".to_owned(),
                 url: "https://gitlab.example.com/group/shop".to_owned(),
             },
-            ci_pipeline: Some(Numbered { id: 1001 }),
-            ci_job: Some(Numbered { id: 20_002 }),
+            ci_pipeline: Some(NumberedFacts { id: 1001 }),
+            ci_job: Some(NumberedFacts { id: 20_002 }),
             user: Some(UserFacts { id: 5, username: "alice".to_owned() }),
         }
     }

@@ -19,7 +19,7 @@ use tunnel_proto::environments::{self as wire, INVENTORY_KEY_BYTES_MAX};
 use self::kinds::ManifestKind;
 use super::facts::{ObjectRef, TemplateVars};
 use super::labels;
-use super::template::{OBJECTS_MAX, RENDERED_BYTES_MAX, Rendered};
+use super::template::{OBJECTS_MAX, RENDERED_BYTES_MAX, RenderedTemplate};
 
 /// The objects of an environment, ready to be applied.
 #[derive(Clone, Debug, PartialEq)]
@@ -125,7 +125,11 @@ impl<'a> ManifestCheck<'a> {
 ///
 /// # Errors
 /// All that is refused, object by object in the order of the template; never empty.
-pub fn manifest(rendered: &Rendered, info: &TemplateVars, border: Border<'_>) -> Result<Manifest, Vec<RejectedObject>> {
+pub fn manifest(
+    rendered: &RenderedTemplate,
+    info: &TemplateVars,
+    border: Border<'_>,
+) -> Result<Manifest, Vec<RejectedObject>> {
     let mut look = ManifestCheck::new(&rendered.objects, border);
     let mut budget = RENDERED_BYTES_MAX;
     if rendered.objects.len() > OBJECTS_MAX {

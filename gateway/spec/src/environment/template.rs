@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-pub use self::rendered::Rendered;
+pub use self::rendered::RenderedTemplate;
 use super::facts::TemplateVars;
 use crate::document::Problem;
 use crate::syntax::is_dns_label;
@@ -152,7 +152,7 @@ impl Template {
     /// # Errors
     /// Every variable that has no value, and every text that becomes too long, each with its line and column in the
     /// file; two keys of a map that become one; never empty.
-    pub fn render(&self, info: &TemplateVars) -> Result<Rendered, Vec<Problem>> {
+    pub fn render(&self, info: &TemplateVars) -> Result<RenderedTemplate, Vec<Problem>> {
         render::render(self, info)
     }
 }

@@ -9,7 +9,7 @@ fn at(seconds: i64) -> UnixSeconds {
     UnixSeconds::new(seconds)
 }
 
-async fn make_with(store: &Store, name: &str, owner: &str, quotas: Quotas) -> Result<Managed, CreateError> {
+async fn make_with(store: &Store, name: &str, owner: &str, quotas: Quotas) -> Result<ManagedWorkspace, CreateError> {
     let (name, owner) = (name.parse().unwrap(), owner.parse().unwrap());
     let project = CiProject { url: "https://git.example/a.git".to_owned(), reference: Some("main".to_owned()) };
     let value = SecretText::new("hunter2".to_owned());
@@ -28,7 +28,7 @@ async fn make_with(store: &Store, name: &str, owner: &str, quotas: Quotas) -> Re
     store.create_ci(&new, at(10)).await
 }
 
-async fn make(store: &Store, name: &str) -> Managed {
+async fn make(store: &Store, name: &str) -> ManagedWorkspace {
     make_with(store, name, "ann", Quotas::default()).await.unwrap()
 }
 
@@ -56,7 +56,7 @@ async fn workspace_in_a_ci_system_has_nothing_of_kubernetes_and_reads_back_the_s
         assert_eq!((made.kubernetes(), made.cluster(), made.termination()), (None, None, None));
         assert_eq!(store.managed_by_id(id).await.unwrap().as_ref(), Some(&made));
         assert_eq!(store.managed(&made.workspace.name).await.unwrap().as_ref(), Some(&made));
-        let part = Listed { after: None, limit: 9 };
+        let part = ListPage { after: None, limit: 9 };
         assert_eq!(store.managed_of_owner(&made.workspace.owner, part).await.unwrap(), std::slice::from_ref(&made));
         assert_eq!(store.frozen(id).await.unwrap(), None);
         assert_eq!(store.devfile_of(id).await.unwrap().as_deref(), Some("schemaVersion: 2.2.0\n"));
@@ -209,12 +209,12 @@ async fn pipeline_that_is_not_known_may_be_a_runs_from_the_request_until_all_its
         let id = make(store, "app").await.workspace.id;
         let (gitlab, other) = ("gitlab".parse().unwrap(), "other".parse().unwrap());
         let [nothing, child, all] =
-            [(false, false), (false, true), (true, true)].map(|(pipeline, child)| Awaited { pipeline, child });
+            [(false, false), (false, true), (true, true)].map(|(pipeline, child)| AwaitedRuns { pipeline, child });
         assert_eq!(store.awaited(&gitlab).await.unwrap(), nothing);
         begin(store, id, "r1", 20).await;
         assert_eq!(store.awaited(&gitlab).await.unwrap(), nothing, "nobody was asked");
         type Change = fn(&mut CiRun);
-        let changes: [(Change, Awaited); 4] = [
+        let changes: [(Change, AwaitedRuns); 4] = [
             (|run| run.asked_at = Some(at(21)), all),
             (|run| run.pipeline = Some("7".into()), child),
             (|run| run.child = Some("8".into()), nothing),

@@ -10,7 +10,7 @@ pub(super) const STOPPED_CODE: &str = "environment_stopped";
 
 /// Record of a deleted environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Forgotten {
+pub struct ForgottenEnvironment {
     /// The environment.
     pub environment: StoredEnvironment,
     /// The jobs that were prepared in it, each with its cluster.
@@ -64,7 +64,7 @@ impl Store {
     ///
     /// # Cancel safety
     /// Dropped before it returns, it does everything or nothing.
-    pub async fn forget_environment(&self, id: EnvironmentId) -> Result<Option<Forgotten>, StoreError> {
+    pub async fn forget_environment(&self, id: EnvironmentId) -> Result<Option<ForgottenEnvironment>, StoreError> {
         let mut transaction = self.write(About::Environment(id.0)).await?;
         let statement = sql("SELECT * FROM environments WHERE id = $1").bind(id.0);
         let Some(row) = statement.fetch_optional(&mut transaction).await? else { return Ok(None) };
@@ -77,7 +77,7 @@ impl Store {
         let prepared = rows.iter().map(super::read::cluster_and_job).collect::<Result<_, _>>()?;
         delete(&mut transaction, id).await?;
         transaction.commit().await?;
-        Ok(Some(Forgotten { environment, prepared }))
+        Ok(Some(ForgottenEnvironment { environment, prepared }))
     }
 
     /// Deletes the record of an environment if it is stopped, nothing of it may be in the cluster, and no preparation

@@ -28,7 +28,7 @@ impl Ground {
         Self { cluster, version, quotas: Quotas::default() }
     }
 
-    async fn make(&self, store: &Store, name: &str, owner: &str) -> Result<Managed, CreateError> {
+    async fn make(&self, store: &Store, name: &str, owner: &str) -> Result<ManagedWorkspace, CreateError> {
         let (name, owner) = (name.parse().unwrap(), user(owner));
         let token = Token::generate(TokenKind::Agent).unwrap();
         let new = NewManaged {
@@ -367,17 +367,18 @@ async fn lists_have_what_is_alive_what_is_unsettled_and_what_is_ones_own() {
         {
             ids.push(ground.make(store, name, owner).await.unwrap().workspace.id);
         }
-        let names = |found: Vec<Managed>| found.iter().map(|one| one.workspace.name.to_string()).collect::<Vec<_>>();
+        let names =
+            |found: Vec<ManagedWorkspace>| found.iter().map(|one| one.workspace.name.to_string()).collect::<Vec<_>>();
         end(store, ids[3]).await;
         let alive = async |cluster, after, limit| store.managed_ids(cluster, after, limit).await.unwrap();
         assert_eq!(alive(None, None, 9).await, [ids[0], ids[1], ids[2], ids[4]]);
         assert_eq!(alive(None, Some(ids[0]), 2).await, [ids[1], ids[2]]);
         assert_eq!(alive(Some(west.cluster.id), None, 9).await, [ids[0], ids[1], ids[4]]);
         assert_eq!(alive(Some(west.cluster.id), Some(ids[0]), 9).await, [ids[1], ids[4]]);
-        let part = Listed { after: None, limit: 9 };
+        let part = ListPage { after: None, limit: 9 };
         assert_eq!(names(store.managed_of_owner(&user("ann"), part).await.unwrap()), ["a", "c", "d", "e"]);
         let after = "c".parse().unwrap();
-        let part = Listed { after: Some(&after), limit: 1 };
+        let part = ListPage { after: Some(&after), limit: 1 };
         assert_eq!(names(store.managed_of_owner(&user("ann"), part).await.unwrap()), ["d"]);
 
         let unsettled = async |limit| store.unsettled(west.cluster.id, limit).await.unwrap();

@@ -1,4 +1,4 @@
-//! One conversation with one cluster agent: reads the stored state, sends the messages that [`Plan`] asks for, and
+//! One conversation with one cluster agent: reads the stored state, sends the messages that [`ConversationPlan`] asks for, and
 //! stores the reports. Decisions that need neither store nor channel are made elsewhere.
 
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ use crate::changes::{ChangeNews, ChangeNotice, Subscriber};
 use crate::cluster_configs::StoredConfig;
 use crate::sending::Cycle;
 use gateway_agents::registry::LiveSession;
-use gateway_store::{Cluster, ConfigVersion, Managed, StoreError, Variable, WorkspaceId, wall_clock};
+use gateway_store::{Cluster, ConfigVersion, ManagedWorkspace, StoreError, Variable, WorkspaceId, wall_clock};
 use gateway_types::{ActualState, DesiredState};
 use workspace_spec::cluster_config::ClusterConfig;
 use workspace_spec::frozen::FrozenConfig;
@@ -104,7 +104,7 @@ impl<'a> Conversation<'a> {
     /// Subscribes to changes, and reads the configuration that the first message needs.
     ///
     /// # Errors
-    /// [`End`] if the session ends meanwhile.
+    /// [`ConversationEnd`] if the session ends meanwhile.
     pub(super) async fn open(
         controller: &'a KubernetesController,
         session: &'a LiveSession,
@@ -133,7 +133,7 @@ impl<'a> Conversation<'a> {
     /// Runs until the session ends, the gateway stops or the agent breaks the protocol. Never returns otherwise.
     ///
     /// # Errors
-    /// [`End`], always.
+    /// [`ConversationEnd`], always.
     pub(super) async fn run(&mut self) -> Result<(), ConversationEnd> {
         loop {
             while self.wire.is_free() {
@@ -266,7 +266,7 @@ impl<'a> Conversation<'a> {
 
     async fn intent_of(
         &mut self,
-        managed: &Managed,
+        managed: &ManagedWorkspace,
         why: Why,
     ) -> Result<Result<ToCluster, Unsendable>, ConversationEnd> {
         let (store, id) = (&self.controller.store, managed.workspace.id);
@@ -332,7 +332,7 @@ impl<'a> Conversation<'a> {
     }
 
     /// Stores the reason for sending nothing about a workspace. The others are not held up.
-    async fn leave_out(&mut self, managed: &Managed, fault: &Unsendable) -> Result<(), ConversationEnd> {
+    async fn leave_out(&mut self, managed: &ManagedWorkspace, fault: &Unsendable) -> Result<(), ConversationEnd> {
         let (name, cluster) = (&managed.workspace.name, &self.cluster.name);
         if matches!(fault, Unsendable::Law(_)) {
             self.controller.metrics.config_held_back();

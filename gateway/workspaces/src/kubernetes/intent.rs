@@ -6,7 +6,7 @@ use tunnel_proto::reconcile::{Intent, MESSAGE_BYTES_MAX, PULL_SECRETS_MAX, Secre
 
 use super::plan::{Why, WorkspaceState};
 use crate::sending::{Cycle, LawBroken, check_law, config_for};
-use gateway_store::{Managed, Variable};
+use gateway_store::{ManagedWorkspace, Variable};
 use gateway_types::DesiredState;
 use workspace_spec::cluster_config::ClusterConfig;
 use workspace_spec::frozen::FrozenConfig;
@@ -37,14 +37,14 @@ pub(super) enum Unsendable {
 /// Stored state from which an intent is made.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct IntentParts<'a> {
-    pub(super) managed: &'a Managed,
+    pub(super) managed: &'a ManagedWorkspace,
     pub(super) frozen: &'a FrozenConfig,
     pub(super) variables: &'a [Variable],
     pub(super) config: &'a ClusterConfig,
 }
 
 /// Returns the state of a workspace.
-pub(super) fn state_of(managed: &Managed) -> WorkspaceState {
+pub(super) fn state_of(managed: &ManagedWorkspace) -> WorkspaceState {
     let life = &managed.lifecycle;
     let is_ending = life.desired == DesiredState::Terminated && !life.is_over();
     WorkspaceState {
@@ -55,22 +55,22 @@ pub(super) fn state_of(managed: &Managed) -> WorkspaceState {
 }
 
 /// Returns how much of a workspace is sent.
-pub(super) fn cycle(managed: &Managed, why: Why) -> Cycle {
+pub(super) fn cycle(managed: &ManagedWorkspace, why: Why) -> Cycle {
     let in_round = matches!(why, Why::Round(_));
     Cycle::of(in_round, applied(managed))
 }
 
 /// Returns the last generation that was applied. Only workspaces in clusters come here; for others it would be 0.
-fn applied(managed: &Managed) -> u64 {
+fn applied(managed: &ManagedWorkspace) -> u64 {
     managed.kubernetes().map_or(0, |state| state.applied_generation)
 }
 
-fn namespace(managed: &Managed) -> &str {
+fn namespace(managed: &ManagedWorkspace) -> &str {
     managed.kubernetes().map_or("", |state| state.namespace.as_str())
 }
 
 /// Creates the message that a workspace is over, with which the agent forgets it.
-pub(super) fn farewell(managed: &Managed) -> ToCluster {
+pub(super) fn farewell(managed: &ManagedWorkspace) -> ToCluster {
     ToCluster::Intent(envelope(managed, 0))
 }
 
@@ -98,7 +98,7 @@ pub(super) fn intent(parts: IntentParts<'_>, why: Why) -> Result<ToCluster, Unse
     }))
 }
 
-fn envelope(managed: &Managed, round: u64) -> Intent {
+fn envelope(managed: &ManagedWorkspace, round: u64) -> Intent {
     let life = &managed.lifecycle;
     Intent {
         workspace: managed.workspace.name.to_string(),
@@ -113,7 +113,7 @@ fn envelope(managed: &Managed, round: u64) -> Intent {
 }
 
 /// Secrets in the workspace's own namespace need not be copied there.
-fn pull_secrets(managed: &Managed, config: &ClusterConfig) -> Vec<SecretRef> {
+fn pull_secrets(managed: &ManagedWorkspace, config: &ClusterConfig) -> Vec<SecretRef> {
     let named = config.image_pull_secrets.iter().filter(|secret| secret.namespace != namespace(managed));
     named
         .take(PULL_SECRETS_MAX)

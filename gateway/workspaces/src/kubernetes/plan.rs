@@ -48,9 +48,9 @@ pub(super) enum ConversationStep {
     Terms,
     /// Acknowledge that reports up to this number are stored.
     Noted(u64),
-    /// Read a workspace, and send its desired state if [`Plan::wants`].
+    /// Read a workspace, and send its desired state if [`ConversationPlan::wants`].
     Tell(WorkspaceId, Why),
-    /// Read the ids of the workspaces after this one, for the round: [`Plan::page`].
+    /// Read the ids of the workspaces after this one, for the round: [`ConversationPlan::page`].
     Page(Option<WorkspaceId>),
     /// Send the end of the round.
     RoundEnd {
@@ -59,11 +59,11 @@ pub(super) enum ConversationStep {
         /// Number of workspaces that it named.
         workspaces: u32,
     },
-    /// Read the unsettled workspaces: [`Plan::unsettled`].
+    /// Read the unsettled workspaces: [`ConversationPlan::unsettled`].
     Look,
     /// The agent did not begin in time: end the conversation.
     Late,
-    /// Nothing, until something happens or [`Plan::deadline`].
+    /// Nothing, until something happens or [`ConversationPlan::deadline`].
     Wait,
 }
 
@@ -237,7 +237,7 @@ impl ConversationPlan {
             .map_or(ConversationStep::Wait, |workspace| ConversationStep::Tell(workspace, Why::Repeat))
     }
 
-    /// Returns the time of the next call to [`Plan::next`], if nothing happens before.
+    /// Returns the time of the next call to [`ConversationPlan::next`], if nothing happens before.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.phase {
             Phase::Opening => None,

@@ -18,7 +18,7 @@ impl Conversation<'_> {
     /// Stores the contents of a report. On return that is done, or nothing was to be stored.
     ///
     /// # Errors
-    /// [`End`].
+    /// [`ConversationEnd`].
     pub(super) async fn store(&mut self, report: &WorkspaceReport) -> Result<(), ConversationEnd> {
         let end = self.store_as(report).await?;
         self.controller.metrics.reported(end);

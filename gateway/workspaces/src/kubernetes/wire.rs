@@ -55,7 +55,7 @@ impl ReconcileWire {
         self.unwritten.is_empty()
     }
 
-    /// Queues a message. Only while [`Wire::is_free`].
+    /// Queues a message. Only while [`ReconcileWire::is_free`].
     pub(super) fn say(&mut self, message: &ToCluster) {
         debug_assert!(self.is_free(), "a message would be cut");
         self.unwritten = message.encode();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{NewWorkspace, WorkspaceError, Workspaces, variables};
 use crate::ci::{CiTargets, NoPipeline, RunFacts};
-use gateway_store::{CiProject, Managed, NewCi};
+use gateway_store::{CiProject, ManagedWorkspace, NewCi};
 use gateway_types::token::random_key;
 use gateway_types::{ProviderName, UnixSeconds, UserName};
 use workspace_spec::devfile;
@@ -30,7 +30,7 @@ impl Workspaces {
         new: NewWorkspace,
         on: NewOnCi,
         now: UnixSeconds,
-    ) -> Result<Managed, WorkspaceError> {
+    ) -> Result<ManagedWorkspace, WorkspaceError> {
         let NewWorkspace { name, devfile, variables, .. } = new;
         let wrong = variables::check(&variables);
         if !wrong.is_empty() {

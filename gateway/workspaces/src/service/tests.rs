@@ -35,7 +35,7 @@ fn new(name: &str, devfile: Option<&str>) -> NewWorkspace {
     NewWorkspace { name: name.parse().unwrap(), on, devfile, variables: Vec::new() }
 }
 
-async fn make(service: &Workspaces, name: &str) -> Managed {
+async fn make(service: &Workspaces, name: &str) -> ManagedWorkspace {
     service.create(&"ann".parse().unwrap(), new(name, None), NOW).await.unwrap()
 }
 

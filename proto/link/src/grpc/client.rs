@@ -19,7 +19,7 @@ use tunnel_proto::hello::{Hello, Welcome};
 
 use super::decode::{FrameReader, ReadError};
 use super::encode::{Filler, Outgoing};
-use super::received::Received;
+use super::received::IncomingBody;
 use super::server::{Code, RpcRefused, is_grpc};
 use super::{H2_FRAME_BYTES, H2_HEADER_BYTES, H2_SEND_BUFFER_BYTES, H2_WINDOW_BYTES, PATH};
 use crate::pace::Pace;
@@ -63,22 +63,22 @@ pub enum ConnectError {
 
 /// A link after the gateway's Welcome.
 #[derive(Debug)]
-pub struct Dialed {
+pub struct DialedLink {
     /// Answer of the gateway.
     pub welcome: Welcome,
     /// The frames that follow.
-    pub reader: FrameReader<Received>,
+    pub reader: FrameReader<IncomingBody>,
     filler: Filler,
 }
 
-impl Dialed {
+impl DialedLink {
     /// Lets the link carry a session's frames.
     pub fn attach(&self, link: LinkHold) {
         self.filler.fill(link);
     }
 }
 
-/// Speaks HTTP/2 on a connected stream, a [`Paced`](crate::pace::Paced) one whose other half is `pace`, sends the
+/// Speaks HTTP/2 on a connected stream, a [`PacedStream`](crate::pace::PacedStream) one whose other half is `pace`, sends the
 /// Hello, with a bearer token if there is one, and waits for the Welcome. The first returned future drives the
 /// connection and has to be polled for as long as the link is used; it ends when all frames are written and the
 /// connection is closed, and dropping it cuts the connection. The second waits for the Welcome.
@@ -95,7 +95,7 @@ pub async fn dial<S>(
 ) -> Result<
     (
         impl Future<Output = Result<(), hyper::Error>> + Send + use<S>,
-        impl Future<Output = Result<Dialed, ConnectError>> + use<S>,
+        impl Future<Output = Result<DialedLink, ConnectError>> + use<S>,
     ),
     ConnectError,
 >
@@ -148,12 +148,15 @@ pub(crate) fn request_body(hello: Hello, pace: Arc<Pace>) -> (Filler, Outgoing) 
 }
 
 /// Waits for the gateway's Welcome, or for its refusal.
-pub(crate) async fn welcomed(mut reader: FrameReader<Received>, filler: Filler) -> Result<Dialed, ConnectError> {
+pub(crate) async fn welcomed(
+    mut reader: FrameReader<IncomingBody>,
+    filler: Filler,
+) -> Result<DialedLink, ConnectError> {
     let frame = reader.next().await.map_err(ConnectError::Welcome)?;
     let Some(Frame { body: Body::Welcome(welcome), .. }) = frame else {
         return Err(reader.trailers().and_then(refusal).map_or(ConnectError::NoWelcome, ConnectError::Refused));
     };
-    Ok(Dialed { welcome: *welcome, reader, filler })
+    Ok(DialedLink { welcome: *welcome, reader, filler })
 }
 
 /// Runs HTTP/2's own tasks for one connection: they are waited for, and cut when the connection is driven no more.

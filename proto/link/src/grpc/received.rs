@@ -14,7 +14,7 @@ use crate::websocket::{CarryError, MessageBody};
 
 /// The incoming body of a link.
 #[derive(Debug)]
-pub enum Received {
+pub enum IncomingBody {
     /// Body of an HTTP/2 stream.
     Http2(Incoming),
     /// Messages of a WebSocket.
@@ -39,13 +39,13 @@ impl fmt::Display for Via {
     }
 }
 
-impl FrameReader<Received> {
+impl FrameReader<IncomingBody> {
     /// Returns the transport of the link.
     #[must_use]
     pub fn via(&self) -> Via {
         match self.body() {
-            Received::Http2(_) => Via::Http2,
-            Received::WebSocket(_) => Via::WebSocket,
+            IncomingBody::Http2(_) => Via::Http2,
+            IncomingBody::WebSocket(_) => Via::WebSocket,
         }
     }
 }
@@ -61,13 +61,13 @@ pub enum ReceiveError {
     WebSocket(#[from] CarryError),
 }
 
-impl From<Incoming> for Received {
+impl From<Incoming> for IncomingBody {
     fn from(body: Incoming) -> Self {
         Self::Http2(body)
     }
 }
 
-impl Body for Received {
+impl Body for IncomingBody {
     type Data = Bytes;
     type Error = ReceiveError;
 

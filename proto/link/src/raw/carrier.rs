@@ -52,7 +52,7 @@ pub enum CarrierBroken {
 
 /// Bytes copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Copied {
+pub struct CarriedBytes {
     /// Out of the WebSocket into the local end.
     pub inward: u64,
     /// From the local end into the WebSocket.
@@ -66,7 +66,7 @@ pub struct Carrier<S, L> {
     inward: Inward,
     outward: Outward,
     pulse: Pulse,
-    copied: Copied,
+    copied: CarriedBytes,
 }
 
 /// Direction from the WebSocket to this end.
@@ -109,7 +109,7 @@ where
             inward: Inward::Open,
             outward: Outward { is_over: false, unflushed: false, is_ping_due: false, lent: Bytes::new() },
             pulse: Pulse::new(ping_interval),
-            copied: Copied::default(),
+            copied: CarriedBytes::default(),
         }
     }
 
@@ -120,14 +120,14 @@ where
     /// [`CarrierBroken`] says at which end.
     ///
     /// Cancel safety: safe; it can be called again and goes on.
-    pub async fn run(&mut self) -> Result<Copied, CarrierBroken> {
+    pub async fn run(&mut self) -> Result<CarriedBytes, CarrierBroken> {
         poll_fn(|context| self.poll(context)).await?;
         Ok(self.copied)
     }
 
     /// Returns the bytes copied so far.
     #[must_use]
-    pub fn copied(&self) -> Copied {
+    pub fn copied(&self) -> CarriedBytes {
         self.copied
     }
 

@@ -20,7 +20,7 @@ use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_util::sync::PollSender;
 
 use super::{LINGER, MESSAGES_MAX, config, trailers};
-use crate::grpc::{Chunk, FrameReader, Received};
+use crate::grpc::{Chunk, FrameReader, IncomingBody};
 
 /// Reason why a WebSocket ended other than by being closed.
 #[derive(Debug, Error)]
@@ -62,7 +62,7 @@ pub(super) async fn carry<S, B>(
     stream: S,
     role: Role,
     body: B,
-) -> (impl Future<Output = Result<(), CarryError>> + use<S, B>, FrameReader<Received>)
+) -> (impl Future<Output = Result<(), CarryError>> + use<S, B>, FrameReader<IncomingBody>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
     B: Body<Data = Chunk, Error = Infallible> + Unpin,
@@ -87,7 +87,7 @@ where
         }
         result
     };
-    (carrying, FrameReader::copying(Received::WebSocket(MessageBody { pieces, _here: here })))
+    (carrying, FrameReader::copying(IncomingBody::WebSocket(MessageBody { pieces, _here: here })))
 }
 
 struct Carrier<S, B> {

@@ -19,11 +19,11 @@ use tunnel_proto::hello::Hello;
 
 use super::PROTOCOL;
 use super::carry::{CarryError, carry};
-use crate::grpc::{AGENT, ConnectError, Dialed, PATH, bearer, is_grpc, refusal, request_body, welcomed};
+use crate::grpc::{AGENT, ConnectError, DialedLink, PATH, bearer, is_grpc, refusal, request_body, welcomed};
 use crate::pace::Pace;
 use crate::switch::{SwitchAnswer, ask};
 
-/// Asks for a WebSocket on a connected stream, a [`Paced`](crate::pace::Paced) one whose other half is `pace`, and says
+/// Asks for a WebSocket on a connected stream, a [`PacedStream`](crate::pace::PacedStream) one whose other half is `pace`, and says
 /// Hello. The first returned future carries the WebSocket and has to be polled for as long as the link is used; it ends
 /// when the WebSocket is closed, and dropping it cuts the connection. The second waits for the Welcome.
 ///
@@ -38,7 +38,7 @@ pub async fn dial<S>(
 ) -> Result<
     (
         impl Future<Output = Result<(), CarryError>> + Send + use<S>,
-        impl Future<Output = Result<Dialed, ConnectError>> + use<S>,
+        impl Future<Output = Result<DialedLink, ConnectError>> + use<S>,
     ),
     ConnectError,
 >

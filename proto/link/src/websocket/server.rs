@@ -19,7 +19,7 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 
 use super::PROTOCOL;
 use super::carry::{CarryError, carry};
-use crate::grpc::{self, Chunk, Code, FrameReader, Outgoing, PATH, Received, RpcRefused};
+use crate::grpc::{self, Chunk, Code, FrameReader, IncomingBody, Outgoing, PATH, RpcRefused};
 
 /// Length of a key: 16 bytes in base64.
 const KEY_CHARACTERS: usize = 24;
@@ -151,7 +151,7 @@ pub fn refuse_response<B: Default>(refused: &RpcRefused) -> Response<B> {
 /// reader yields the agent's frames, the Hello first; the third part takes the answer to that.
 pub async fn serve<S>(
     stream: S,
-) -> (impl Future<Output = Result<(), CarryError>> + use<S>, FrameReader<Received>, HelloAnswer)
+) -> (impl Future<Output = Result<(), CarryError>> + use<S>, FrameReader<IncomingBody>, HelloAnswer)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 use tunnel_link::channel_io::{ChannelError, ChannelIo};
-use tunnel_link::grpc::{Dialed, FrameReader, Received};
+use tunnel_link::grpc::{DialedLink, FrameReader, IncomingBody};
 use tunnel_link::session::Session;
 use tunnel_link::splice::splice;
 use tunnel_proto::mux::{SessionError, Settings, Side};
@@ -116,9 +116,9 @@ struct Fresh {
     gateway_connection: JoinSet<()>,
     agent_connection: JoinSet<()>,
     gateway: Session,
-    gateway_reader: FrameReader<Received>,
+    gateway_reader: FrameReader<IncomingBody>,
     agent: Session,
-    dialed: Dialed,
+    dialed: DialedLink,
 }
 
 async fn fresh(wire: Wire) -> Fresh {
@@ -141,7 +141,7 @@ async fn gateway_that_closes_and_drops_everything_is_understood_by_the_agent() {
     let fresh = fresh(Wire::Memory).await;
     fresh.gateway.close(Reason::Displaced, "a newer agent took over");
     drop((fresh.gateway, fresh.gateway_reader));
-    let Dialed { reader, .. } = fresh.dialed;
+    let DialedLink { reader, .. } = fresh.dialed;
     let end = soon(driven_to_end(&fresh.agent, reader)).await;
     assert_eq!(end, closed(Reason::Displaced, "a newer agent took over"));
     drop(fresh.agent);

@@ -13,9 +13,9 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
-use tunnel_link::grpc::{Chunk, ConnectError, Dialed, FrameReader, Outgoing, Received, RpcRefused};
+use tunnel_link::grpc::{Chunk, ConnectError, DialedLink, FrameReader, IncomingBody, Outgoing, RpcRefused};
 use tunnel_link::grpc::{accept_response, dial, drive, is_tunnel_request, refuse_response, server_builder};
-use tunnel_link::pace::{Pace, Paced};
+use tunnel_link::pace::{Pace, PacedStream};
 use tunnel_link::session::{Incoming, Session};
 use tunnel_link::splice::splice;
 use tunnel_proto::frame::Body;
@@ -172,7 +172,7 @@ impl Pair {
 fn driven(
     tasks: &mut JoinSet<()>,
     session: &Session,
-    reader: FrameReader<Received>,
+    reader: FrameReader<IncomingBody>,
 ) -> oneshot::Receiver<SessionError> {
     let (sender, receiver) = oneshot::channel();
     let session = session.clone();
@@ -189,7 +189,7 @@ pub(crate) fn gateway(
     tasks: &mut JoinSet<()>,
     stream: impl Stream + 'static,
     settings: Settings,
-) -> mpsc::Receiver<(Session, FrameReader<Received>)> {
+) -> mpsc::Receiver<(Session, FrameReader<IncomingBody>)> {
     let (sender, receiver) = mpsc::channel(1);
     serve_rpc(tasks, stream, move |mut reader, pace| {
         let (sender, settings) = (sender.clone(), settings.clone());
@@ -216,11 +216,11 @@ pub(crate) fn refusing_gateway(tasks: &mut JoinSet<()>, stream: impl Stream + 's
 pub(crate) fn serve_rpc<F>(
     tasks: &mut JoinSet<()>,
     stream: impl Stream + 'static,
-    answer: impl Fn(FrameReader<Received>, Arc<Pace>) -> F + Send + 'static,
+    answer: impl Fn(FrameReader<IncomingBody>, Arc<Pace>) -> F + Send + 'static,
 ) where
     F: Future<Output = Answer> + Send + 'static,
 {
-    let (stream, pace) = Paced::new(stream, |_, _| None);
+    let (stream, pace) = PacedStream::new(stream, |_, _| None);
     let service = service_fn(move |request: Request<RequestBody>| {
         assert!(is_tunnel_request(&request));
         assert_eq!(request.headers().get("authorization").unwrap(), "Bearer a-token");
@@ -236,9 +236,9 @@ pub(crate) fn serve_rpc<F>(
 }
 
 /// The agent's end, up to the welcome.
-pub(crate) async fn dialed(tasks: &mut JoinSet<()>, stream: impl Stream + 'static) -> Result<Dialed, ConnectError> {
+pub(crate) async fn dialed(tasks: &mut JoinSet<()>, stream: impl Stream + 'static) -> Result<DialedLink, ConnectError> {
     let authority = "gateway.example:8081".parse().expect("authority");
-    let (stream, pace) = Paced::new(stream, |_, _| None);
+    let (stream, pace) = PacedStream::new(stream, |_, _| None);
     let dialing = dial(stream, pace, authority, http::uri::Scheme::HTTP, Some("a-token"), hello());
     let (connection, answer) = soon(dialing).await?;
     tasks.spawn(async move {

@@ -10,8 +10,8 @@ use http_body_util::{Either, Empty};
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
-use tunnel_link::grpc::{Chunk, Code, Dialed, RpcRefused, accept_response, dial, drive, refuse_response};
-use tunnel_link::pace::Paced;
+use tunnel_link::grpc::{Chunk, Code, DialedLink, RpcRefused, accept_response, dial, drive, refuse_response};
+use tunnel_link::pace::PacedStream;
 use tunnel_link::session::{LinkEnd, Session};
 use tunnel_proto::frame::{Body, Frame};
 use tunnel_proto::hello::{Hello, Resume, Resumed, Welcome};
@@ -211,7 +211,7 @@ async fn carry(agent: &Session, stream: Fuse) {
     let resume = Resume { session: SessionId::new(1), secret: Bytes::new(), received: agent.received() };
     let authority = "gateway.example:8081".parse().expect("authority");
     let hello = Hello { resume: Some(resume), ..hello() };
-    let (stream, pace) = Paced::new(stream, |_stream, _bytes| None);
+    let (stream, pace) = PacedStream::new(stream, |_stream, _bytes| None);
     let dialing = dial(stream, pace, authority, http::uri::Scheme::HTTP, Some("a-token"), hello);
     let Ok(Ok((connection, answer))) = tokio::time::timeout(2 * PATIENCE, dialing).await else { return };
     let mut connection = pin!(connection);
@@ -224,7 +224,7 @@ async fn carry(agent: &Session, stream: Fuse) {
     let received = dialed.welcome.resumed.expect("it goes on").received;
     let (link, _) = agent.resume(received).expect("honest books fit together");
     dialed.attach(link.clone());
-    let Dialed { reader, .. } = dialed;
+    let DialedLink { reader, .. } = dialed;
     let mut driver = Box::pin(drive(&link, reader));
     tokio::select! {
         end = driver.as_mut() => if matches!(end, LinkEnd::Over(_)) { connection.await.ok(); },

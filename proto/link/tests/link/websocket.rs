@@ -19,7 +19,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::Role;
 use tokio_tungstenite::tungstenite::protocol::frame::Frame as RawFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
-use tunnel_link::grpc::{Code, ConnectError, Dialed, FrameReader, Received, RpcRefused, accept_response};
+use tunnel_link::grpc::{Code, ConnectError, DialedLink, FrameReader, IncomingBody, RpcRefused, accept_response};
 use tunnel_link::pace::Pace;
 use tunnel_link::session::Session;
 use tunnel_link::websocket::{self, Handshake, HelloAnswer, NoHandshake, refuse_response, switch_response};
@@ -34,7 +34,7 @@ use crate::flow::through_the_echo;
 use crate::pair::{Pair, Plan, driven_to_end, hello, no_task_left, soon, until, welcome, while_it_moves};
 use crate::wire::{Stream, Wire, loopback};
 
-type Reader = FrameReader<Received>;
+type Reader = FrameReader<IncomingBody>;
 
 /// Accepts one agent and hands out its reader before anything is answered.
 fn switched(tasks: &mut JoinSet<()>, stream: impl Stream + 'static) -> oneshot::Receiver<(Reader, HelloAnswer)> {
@@ -81,7 +81,7 @@ pub(crate) fn gateway(
 }
 
 /// The agent's end, up to the welcome.
-pub(crate) async fn dialed(tasks: &mut JoinSet<()>, stream: impl Stream + 'static) -> Result<Dialed, ConnectError> {
+pub(crate) async fn dialed(tasks: &mut JoinSet<()>, stream: impl Stream + 'static) -> Result<DialedLink, ConnectError> {
     let authority = "gateway.example:8081".parse().expect("authority");
     let (carrier, answer) =
         soon(websocket::dial(stream, Pace::unbounded(), authority, Some("a-token"), hello())).await?;
@@ -166,7 +166,7 @@ async fn last_word_of_either_end_is_heard_and_both_connections_end() {
         let (gateway, gateway_reader) = soon(attached.recv()).await.expect("attached");
         let agent = Session::new(Settings::new(Side::Agent));
         dialed.attach(agent.link());
-        let Dialed { reader, .. } = dialed;
+        let DialedLink { reader, .. } = dialed;
         let began = tokio::time::Instant::now();
         if gateway_speaks {
             gateway.close(Reason::Displaced, "a newer agent took over");

@@ -52,9 +52,9 @@ async fn process_that_used_its_token_comes_back_with_it_and_no_other_does() {
         until: UnixSeconds::new(2_000),
         expires_at: UnixSeconds::new(1_500),
     };
-    assert_eq!(lookups.spend(&token, NOW).await, Ok(Spent::First));
+    assert_eq!(lookups.spend(&token, NOW).await, Ok(TokenUseOutcome::First));
     away(&store);
-    assert_eq!(lookups.spend(&token, NOW).await, Ok(Spent::Again(token.until)));
+    assert_eq!(lookups.spend(&token, NOW).await, Ok(TokenUseOutcome::Again(token.until)));
     let of_another = TokenUse { process_hash: &[3; 32], ..token };
     assert_eq!(lookups.spend(&of_another, NOW).await, Err(CredentialRefusal::Unavailable("the store")));
 }

@@ -13,7 +13,7 @@ use crate::oidc::logout::Notice;
 use crate::oidc::metadata::Metadata;
 use crate::oidc::pending::PENDING_AGE_MAX;
 use crate::oidc::{ClientRegistration, ProviderSession};
-use crate::sign_in::provider::Returned;
+use crate::sign_in::provider::ReturnedBrowser;
 use gateway_types::UnixSeconds;
 
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -92,7 +92,7 @@ impl Tab {
         state.into_owned()
     }
 
-    fn back(&self, it: &Fixture, state: &str) -> Result<Returned, Box<Response<Bytes>>> {
+    fn back(&self, it: &Fixture, state: &str) -> Result<ReturnedBrowser, Box<Response<Bytes>>> {
         match self.step(it, &format!("{CALLBACK}?code=c&state={state}"), it.now) {
             SignInStep::FromProvider(returned) => Ok(*returned),
             SignInStep::Answer(page) => Err(Box::new(page)),
@@ -100,7 +100,7 @@ impl Tab {
         }
     }
 
-    fn admit(&mut self, it: &Fixture, returned: &Returned) -> Response<Bytes> {
+    fn admit(&mut self, it: &Fixture, returned: &ReturnedBrowser) -> Response<Bytes> {
         let request = self.request(CALLBACK);
         let destination = &returned.pending.destination;
         let response = it.pages.admit(PageVisit::from(&request), ann("s-1"), AT, destination, it.now);

@@ -3,7 +3,7 @@
 use tokio::time::Instant;
 
 use super::Access;
-use gateway_auth::request::{Offered, OfferedAt};
+use gateway_auth::request::{OfferedAt, OfferedCredential};
 use gateway_store::AccessChange;
 
 impl Access {
@@ -32,7 +32,7 @@ impl Access {
         let now = Instant::now();
         match change {
             AccessChange::Token(hash) => {
-                drop(self.visitors.principal(&Offered::Token(*hash), OfferedAt::Public, now).await)
+                drop(self.visitors.principal(&OfferedCredential::Token(*hash), OfferedAt::Public, now).await)
             }
             AccessChange::User(user) => drop(self.visitors.user_status(user, now).await),
             AccessChange::Workspace(name) => drop(self.workspace(name, now).await),

@@ -14,7 +14,7 @@ use gateway_environments::request::{JobFacts, JobRequest, Unmet};
 use gateway_environments::service::{DesiredEnvironment, Filter, ObjectSource};
 use gateway_types::ClusterName;
 use workspace_spec::environment::facts::TemplateVars;
-use workspace_spec::environment::template::{Rendered, Template, TemplateName};
+use workspace_spec::environment::template::{RenderedTemplate, Template, TemplateName};
 
 /// Request for a job.
 #[derive(Clone, Debug)]
@@ -106,9 +106,9 @@ pub(in crate::api) async fn ensure(
     let info = complete_info(api, &agent, info).await?;
     let service = &api.environments.service;
     let source = match template.data {
-        Some(data) => {
-            ObjectSource::Rendered(Rendered::parse(&template.name, data.as_bytes()).map_err(ProblemRow::template)?)
-        }
+        Some(data) => ObjectSource::Rendered(
+            RenderedTemplate::parse(&template.name, data.as_bytes()).map_err(ProblemRow::template)?,
+        ),
         None => ObjectSource::Template(known(api, &agent, &template.name)?),
     };
     let by = asker.on_record(api).await?;
@@ -121,7 +121,7 @@ pub(in crate::api) async fn render(
     api: &ApiShared,
     caller: &Caller,
     wish: EnsureRequest,
-) -> Result<(Rendered, Vec<FaultLocation>), ProblemRow> {
+) -> Result<(RenderedTemplate, Vec<FaultLocation>), ProblemRow> {
     operator(api, caller)?;
     let EnsureRequest { agent, template, info } = wish;
     let info: TemplateVars = complete_info(api, &agent, info).await?;

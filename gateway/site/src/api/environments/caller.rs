@@ -50,7 +50,7 @@ impl Deref for ProvenJob {
 
 /// Proof of a caller that is no user.
 #[derive(Clone, Debug)]
-pub enum Vouched {
+pub enum VouchedCaller {
     /// A job, by a token that is good now.
     Job(Arc<ProvenJob>),
     /// The CI system.
@@ -65,7 +65,7 @@ pub enum Vouched {
     Off,
 }
 
-impl Vouched {
+impl VouchedCaller {
     /// Returns whether it is good.
     pub(crate) fn is_good(&self) -> bool {
         match self {
@@ -87,34 +87,34 @@ impl EnvironmentParts {
     /// Checks the proof of a request that is no user's; `None` if it carries none.
     ///
     /// Cancel safety: safe.
-    pub(in crate::api) async fn vouch(&self, parts: &Parts, now: Instant) -> Option<Vouched> {
+    pub(in crate::api) async fn vouch(&self, parts: &Parts, now: Instant) -> Option<VouchedCaller> {
         match way_in(parts.uri.path())? {
             CallerKind::Hook => Some(self.hook(&parts.headers)),
             CallerKind::Job => {
                 let token = foreign_bearer(&parts.headers)?;
-                let Some(jobs) = &self.jobs else { return Some(Vouched::Off) };
+                let Some(jobs) = &self.jobs else { return Some(VouchedCaller::Off) };
                 let now = Moment { wall: wall_clock(), clock: now };
                 Some(match jobs.verify(token, now).await {
                     Ok(claims) => match (facts_of(&claims), claims.expires_at) {
-                        (Ok(facts), Some(expires_at)) => Vouched::Job(Arc::new(ProvenJob { facts, expires_at })),
-                        (Ok(_), None) => Vouched::BadJob(jwt::TokenRefused::Expired.code()),
-                        (Err(reason), _) => Vouched::BadJob(reason),
+                        (Ok(facts), Some(expires_at)) => VouchedCaller::Job(Arc::new(ProvenJob { facts, expires_at })),
+                        (Ok(_), None) => VouchedCaller::BadJob(jwt::TokenRefused::Expired.code()),
+                        (Err(reason), _) => VouchedCaller::BadJob(reason),
                     },
-                    Err(jwt::TokenRefused::KeysUnavailable) => Vouched::Unchecked,
-                    Err(refused) => Vouched::BadJob(refused.code()),
+                    Err(jwt::TokenRefused::KeysUnavailable) => VouchedCaller::Unchecked,
+                    Err(refused) => VouchedCaller::BadJob(refused.code()),
                 })
             }
         }
     }
 
-    fn hook(&self, headers: &HeaderMap) -> Vouched {
-        let Some(secret) = &self.hook else { return Vouched::Off };
+    fn hook(&self, headers: &HeaderMap) -> VouchedCaller {
+        let Some(secret) = &self.hook else { return VouchedCaller::Off };
         let shown = headers.get(HOOK_SECRET).map(http::HeaderValue::as_bytes).unwrap_or_default();
         // Of equal length whatever was shown, so that nothing is learned of the secret's length.
         let (shown, secret) = (digest(&SHA256, shown), digest(&SHA256, secret.reveal().as_bytes()));
         match verify_slices_are_equal(shown.as_ref(), secret.as_ref()) {
-            Ok(()) => Vouched::Hook,
-            Err(_) => Vouched::BadHook,
+            Ok(()) => VouchedCaller::Hook,
+            Err(_) => VouchedCaller::BadHook,
         }
     }
 }
@@ -150,11 +150,13 @@ impl JobCaller {
     /// Identifies the caller.
     pub(in crate::api) fn of(api: &ApiShared, caller: &Caller) -> Result<Self, ProblemRow> {
         match &caller.vouched {
-            Some(Vouched::Job(facts)) => return Ok(Self::Job(facts.clone())),
-            Some(Vouched::BadJob(reason)) => return Err(ApiProblem::NotSuchJob { reason }.into()),
-            Some(Vouched::Unchecked) => return Err(ApiProblem::Overloaded { limit: "credential_unchecked" }.into()),
-            Some(Vouched::Off) => return Err(ApiProblem::Environment(RefusalCode::EnvironmentsOff).into()),
-            Some(Vouched::Hook | Vouched::BadHook) | None => {}
+            Some(VouchedCaller::Job(facts)) => return Ok(Self::Job(facts.clone())),
+            Some(VouchedCaller::BadJob(reason)) => return Err(ApiProblem::NotSuchJob { reason }.into()),
+            Some(VouchedCaller::Unchecked) => {
+                return Err(ApiProblem::Overloaded { limit: "credential_unchecked" }.into());
+            }
+            Some(VouchedCaller::Off) => return Err(ApiProblem::Environment(RefusalCode::EnvironmentsOff).into()),
+            Some(VouchedCaller::Hook | VouchedCaller::BadHook) | None => {}
         }
         let user = &caller.user()?.user;
         match api.environments.is_operator(user) {
@@ -188,11 +190,10 @@ pub(in crate::api) fn operator(api: &ApiShared, caller: &Caller) -> Result<UserN
 /// Requires that the caller is the hook.
 pub(in crate::api) fn hook(caller: &Caller) -> Result<(), ProblemRow> {
     match &caller.vouched {
-        Some(Vouched::Hook) => Ok(()),
-        Some(Vouched::Off) => Err(ApiProblem::Environment(RefusalCode::EnvironmentsOff).into()),
-        Some(Vouched::Job(_) | Vouched::BadJob(_) | Vouched::BadHook | Vouched::Unchecked) | None => {
-            Err(ApiProblem::NotTheHook.into())
-        }
+        Some(VouchedCaller::Hook) => Ok(()),
+        Some(VouchedCaller::Off) => Err(ApiProblem::Environment(RefusalCode::EnvironmentsOff).into()),
+        Some(VouchedCaller::Job(_) | VouchedCaller::BadJob(_) | VouchedCaller::BadHook | VouchedCaller::Unchecked)
+        | None => Err(ApiProblem::NotTheHook.into()),
     }
 }
 

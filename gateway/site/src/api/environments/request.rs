@@ -6,7 +6,7 @@ use crate::api::problem::{Mistake, ProblemRow};
 use gateway_environments::refusal::RefusalCode;
 use gateway_types::ClusterName;
 use workspace_spec::environment::facts::{
-    AgentFacts, EnvironmentFacts, Numbered, ProjectFacts, TemplateVars, UserFacts,
+    AgentFacts, EnvironmentFacts, NumberedFacts, ProjectFacts, TemplateVars, UserFacts,
 };
 use workspace_spec::environment::slug::{environment_slug, path_slug};
 
@@ -92,8 +92,8 @@ pub(super) async fn complete_info(
             url: project_url,
             path: project.path,
         },
-        ci_pipeline: ci_pipeline.map(|id| Numbered { id }),
-        ci_job: ci_job.map(|id| Numbered { id }),
+        ci_pipeline: ci_pipeline.map(|id| NumberedFacts { id }),
+        ci_job: ci_job.map(|id| NumberedFacts { id }),
         user: user.map(|(id, username)| UserFacts { id, username }),
     })
 }

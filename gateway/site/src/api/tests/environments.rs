@@ -70,13 +70,13 @@ fn job() -> Caller {
         user_id: 1,
         username: "ann".to_owned(),
     };
-    nobody().vouched(Some(Vouched::Job(Arc::new(ProvenJob { facts, expires_at: UnixSeconds::new(i64::MAX) }))))
+    nobody().vouched(Some(VouchedCaller::Job(Arc::new(ProvenJob { facts, expires_at: UnixSeconds::new(i64::MAX) }))))
 }
 
 pub(super) fn operator() -> Caller {
     let principal = Principal { user: OPERATOR.parse().unwrap(), groups: Arc::default(), via: Via::ApiToken };
     let shape = shape(RequestSource::Unstated, Purpose::Change);
-    Caller::new(Some(principal), Offered::Token([1; 32]), "", shape, [192, 0, 2, 1].into(), "trace")
+    Caller::new(Some(principal), OfferedCredential::Token([1; 32]), "", shape, [192, 0, 2, 1].into(), "trace")
 }
 
 const PROVISIONER: [&str; 5] = [

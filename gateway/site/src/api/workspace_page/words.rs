@@ -1,6 +1,6 @@
 //! Texts of the page, as a function of the workspace's state.
 
-use gateway_store::Managed;
+use gateway_store::ManagedWorkspace;
 use gateway_types::blockers;
 use gateway_types::markup::escape;
 use gateway_types::{ActualState, DesiredState};
@@ -18,13 +18,13 @@ pub(super) struct Ways<'a> {
 }
 
 /// Returns whether a request to the workspace would reach it.
-pub(super) fn is_usable(managed: &Managed, connected: bool) -> bool {
+pub(super) fn is_usable(managed: &ManagedWorkspace, connected: bool) -> bool {
     let life = &managed.lifecycle;
     life.desired == DesiredState::Running && life.actual == ActualState::Running && connected
 }
 
 /// Returns whether its state is about to change.
-pub(super) fn is_under_way(managed: &Managed, connected: bool) -> bool {
+pub(super) fn is_under_way(managed: &ManagedWorkspace, connected: bool) -> bool {
     let life = &managed.lifecycle;
     let went_wrong = match life.actual {
         ActualState::Failed | ActualState::Error => true,
@@ -42,7 +42,7 @@ pub(super) fn is_under_way(managed: &Managed, connected: bool) -> bool {
 }
 
 /// Writes the page's body. Names and states are plain by their types; everything else is escaped.
-pub(super) fn text(managed: &Managed, connected: bool, ways: &Ways<'_>) -> String {
+pub(super) fn text(managed: &ManagedWorkspace, connected: bool, ways: &Ways<'_>) -> String {
     let (life, name) = (&managed.lifecycle, &managed.workspace.name);
     let back = ways.back.filter(|_| ways.follows).map(|back| format!(" data-back=\"{}\"", escape(back)));
     let shown = format!("{} {} {connected}", life.desired, life.actual);
@@ -79,7 +79,7 @@ pub(super) fn text(managed: &Managed, connected: bool, ways: &Ways<'_>) -> Strin
 }
 
 /// Describes what is going on, and what to expect.
-fn advice(managed: &Managed, connected: bool) -> &'static str {
+fn advice(managed: &ManagedWorkspace, connected: bool) -> &'static str {
     let life = &managed.lifecycle;
     match (life.desired, life.actual) {
         (DesiredState::Terminated, ActualState::Terminated) => "It is gone, with its storage.",
@@ -100,7 +100,7 @@ fn advice(managed: &Managed, connected: bool) -> &'static str {
     }
 }
 
-fn buttons(managed: &Managed, ways: &Ways<'_>) -> String {
+fn buttons(managed: &ManagedWorkspace, ways: &Ways<'_>) -> String {
     let life = &managed.lifecycle;
     let went_wrong = matches!(life.actual, ActualState::Failed | ActualState::Error | ActualState::Unknown);
     let actions: &[(&str, &str)] = match life.desired {

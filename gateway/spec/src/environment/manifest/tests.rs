@@ -7,8 +7,8 @@ use super::*;
 use crate::environment::facts::testing::info;
 use crate::environment::template::{Deletion, Template};
 
-fn rendered(objects: Vec<Value>) -> Rendered {
-    Rendered { template: "custom".parse().unwrap(), deletion: Deletion::OnStop, objects }
+fn rendered(objects: Vec<Value>) -> RenderedTemplate {
+    RenderedTemplate { template: "custom".parse().unwrap(), deletion: Deletion::OnStop, objects }
 }
 
 fn own() -> Value {

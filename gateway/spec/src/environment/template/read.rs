@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::render::{Values, objects};
 use super::scalar::{self, Plain};
-use super::{Deletion, OBJECTS_MAX, Rendered, TEMPLATE_BYTES_MAX, Template, TemplateName, language, mask};
+use super::{Deletion, OBJECTS_MAX, RenderedTemplate, TEMPLATE_BYTES_MAX, Template, TemplateName, language, mask};
 use crate::document::{self, Node, Problem, Problems, Value, ValueAt, show};
 
 /// Contents of a template.
@@ -45,7 +45,7 @@ pub(super) fn template(name: &TemplateName, bytes: &[u8]) -> Result<Template, Ve
 }
 
 /// Parses a rendered template.
-pub(super) fn rendered(name: &TemplateName, bytes: &[u8], bytes_max: usize) -> Result<Rendered, Vec<Problem>> {
+pub(super) fn rendered(name: &TemplateName, bytes: &[u8], bytes_max: usize) -> Result<RenderedTemplate, Vec<Problem>> {
     let mut problems = Problems::default();
     let text = document::decode(bytes, bytes_max, &mut problems);
     let root = text.and_then(|text| document::parse_text(text, bytes_max, &Plain, &mut problems));
@@ -54,7 +54,7 @@ pub(super) fn rendered(name: &TemplateName, bytes: &[u8], bytes_max: usize) -> R
     match body {
         Some(body) if problems.is_empty() => {
             let objects = objects(&body.objects, &Values::default())?;
-            Ok(Rendered { template: name.clone(), deletion: body.deletion, objects })
+            Ok(RenderedTemplate { template: name.clone(), deletion: body.deletion, objects })
         }
         Some(_) | None => Err(problems),
     }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::{Map, Value as Json};
 
 use super::language::Action;
-use super::{RENDERED_BYTES_MAX, Rendered, SCALAR_BYTES_MAX, Template, mask, scalar};
+use super::{RENDERED_BYTES_MAX, RenderedTemplate, SCALAR_BYTES_MAX, Template, mask, scalar};
 use crate::document::{Location, Node, Problem, Problems, Value, push_index, push_key};
 use crate::environment::facts::TemplateVars;
 
@@ -17,7 +17,7 @@ pub(super) struct Values<'a> {
 }
 
 /// Fills facts into a template.
-pub(super) fn render(template: &Template, info: &TemplateVars) -> Result<Rendered, Vec<Problem>> {
+pub(super) fn render(template: &Template, info: &TemplateVars) -> Result<RenderedTemplate, Vec<Problem>> {
     let mut problems = Problems::default();
     let mut values = Vec::with_capacity(template.actions.len());
     for action in template.actions.iter() {
@@ -34,7 +34,7 @@ pub(super) fn render(template: &Template, info: &TemplateVars) -> Result<Rendere
         return Err(problems);
     }
     let objects = objects(&template.body.objects, &Values { actions: &template.actions, values })?;
-    Ok(Rendered { template: template.name.clone(), deletion: template.body.deletion, objects })
+    Ok(RenderedTemplate { template: template.name.clone(), deletion: template.body.deletion, objects })
 }
 
 /// Fills values into objects.

@@ -12,7 +12,7 @@ const TEXT_BYTES_MAX: usize = 4 * RENDERED_BYTES_MAX;
 
 /// A template filled in for one environment. Nothing was refused yet, and nothing was added.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Rendered {
+pub struct RenderedTemplate {
     /// Name of the template.
     pub template: TemplateName,
     /// Time at which the objects are deleted.
@@ -21,7 +21,7 @@ pub struct Rendered {
     pub objects: Vec<Value>,
 }
 
-impl Rendered {
+impl RenderedTemplate {
     /// Parses a rendered template, YAML or JSON with the keys of a template. Nothing in it is an action: braces are
     /// text.
     ///

@@ -36,7 +36,7 @@ fn check_problems(text: &str, expected: &[&str]) {
     );
 }
 
-fn render(text: &str, info: &TemplateVars) -> Result<Rendered, Vec<String>> {
+fn render(text: &str, info: &TemplateVars) -> Result<RenderedTemplate, Vec<String>> {
     parse(text)?.render(info).map_err(|problems| told(&problems))
 }
 
@@ -200,9 +200,9 @@ fn rendered_text_reads_back_and_actions_in_it_are_text() {
     let rendered = render(&(text + "delete_resources: never\n"), &hostile).unwrap();
     assert_eq!(rendered.objects[0]["metadata"]["annotations"]["a"], "{{ .project.id }}: [\"'");
     for written in [rendered.to_yaml(), rendered.to_json().to_string()] {
-        assert_eq!(Rendered::parse(&name(), written.as_bytes()).as_ref(), Ok(&rendered), "{written}");
+        assert_eq!(RenderedTemplate::parse(&name(), written.as_bytes()).as_ref(), Ok(&rendered), "{written}");
     }
-    let told = Rendered::parse(&name(), b"objects: 1\nmore: 2\n").unwrap_err();
+    let told = RenderedTemplate::parse(&name(), b"objects: 1\nmore: 2\n").unwrap_err();
     assert_eq!(told.len(), 2, "{told:?}");
 }
 

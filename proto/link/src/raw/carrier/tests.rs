@@ -23,7 +23,7 @@ async fn pair() -> ([End; 2], [DuplexStream; 2]) {
 }
 
 /// Runs a carrier to its end and says goodbye as its owner would.
-async fn whole(mut carrier: End) -> Result<Copied, CarrierBroken> {
+async fn whole(mut carrier: End) -> Result<CarriedBytes, CarrierBroken> {
     let ended = carrier.run().await;
     let (goodbye, local) = carrier.part();
     drop(local);
@@ -36,7 +36,7 @@ async fn whole(mut carrier: End) -> Result<Copied, CarrierBroken> {
     ended
 }
 
-fn spawn(carriers: [End; 2]) -> JoinSet<Result<Copied, CarrierBroken>> {
+fn spawn(carriers: [End; 2]) -> JoinSet<Result<CarriedBytes, CarrierBroken>> {
     let mut tasks = JoinSet::new();
     for carrier in carriers {
         tasks.spawn(whole(carrier));
@@ -125,7 +125,7 @@ async fn connection_that_ends_without_a_word_is_no_good_end() {
 }
 
 /// Lets a peer send these messages; returns how the carrier ended.
-async fn after(messages: Vec<Message>) -> Result<Copied, CarrierBroken> {
+async fn after(messages: Vec<Message>) -> Result<CarriedBytes, CarrierBroken> {
     let ([client, server], [_user, mut app]) = pair().await;
     let (Goodbye { mut socket }, _local) = client.part();
     let mut tasks = JoinSet::new();

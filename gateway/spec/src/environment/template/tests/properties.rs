@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::*;
-use crate::environment::facts::{AgentFacts, EnvironmentFacts, Numbered, ProjectFacts, UserFacts};
+use crate::environment::facts::{AgentFacts, EnvironmentFacts, NumberedFacts, ProjectFacts, UserFacts};
 
 /// Texts that would do harm if they were read as YAML or as a template.
 fn hostile() -> impl Strategy<Value = String> {
@@ -79,8 +79,8 @@ prop_compose! {
                 tier: has[1].then(&mut text),
             },
             project: ProjectFacts { id: ids[2], slug: text(), path: text(), url: text() },
-            ci_pipeline: has[2].then_some(Numbered { id: ids[3] }),
-            ci_job: has[3].then_some(Numbered { id: ids[4] }),
+            ci_pipeline: has[2].then_some(NumberedFacts { id: ids[3] }),
+            ci_job: has[3].then_some(NumberedFacts { id: ids[4] }),
             user: has[4].then(|| UserFacts { id: ids[5], username: text() }),
         }
     }
@@ -167,7 +167,7 @@ proptest! {
             let json = rendered.to_json().to_string();
             // What is written is read as the same, unless YAML cannot hold it at all.
             if !json.contains("\\u0000") {
-                let read = Rendered::parse(&name(), yaml.as_bytes());
+                let read = RenderedTemplate::parse(&name(), yaml.as_bytes());
                 prop_assert_eq!(read, Ok(rendered), "{}", yaml);
             }
         }
@@ -190,7 +190,7 @@ proptest! {
             Ok(template) => drop(template.render(&facts)),
             Err(problems) => prop_assert!(!problems.is_empty()),
         }
-        drop(Rendered::parse(&name(), &bytes));
+        drop(RenderedTemplate::parse(&name(), &bytes));
     }
 
     #[test]
