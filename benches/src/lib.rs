@@ -1,4 +1,14 @@
 //! Load lab: open-loop load against a gateway or a peer, with a verdict and a report.
+//!
+//! * [`cli`]: the command line. [`results`]: `loadlab results`, which measures what `RESULTS.md` shows.
+//! * the load: [`profile`] is a kind of load; [`generator`] runs it on worker threads, at the times of [`pace`], over
+//!   [`client`] to a [`target`]. [`load`] has how much, and the objective. [`payload`] makes the bodies, and [`pattern`]
+//!   bytes of which any that are lost, repeated or moved are seen
+//! * the other side: [`lab`] starts a gateway, an agent and an [`app`], each a process; [`fleet`] is thousands of agents
+//!   in one process, [`relay`] a link with delay, rate and faults, and [`peer`] what a user could have instead
+//! * the measurements: [`stats`] records, [`failure`] counts reasons, [`outcome`] is the record of a run and [`verdict`]
+//!   the judgement on it; [`report`] and [`live`] show them, [`machine`] says where they were made
+//! * [`units`] reads numbers with units. [`clock`] is the one place that reads the wall clock
 
 pub mod app;
 pub mod cli;

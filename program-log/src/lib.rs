@@ -1,9 +1,13 @@
 //! Output of lines for people: logs, terminal lines, panics.
 //!
 //! A line that cannot be written must not end a program, and one that is not read must not make it wait. So every line
-//! goes into a bounded [`queue`](Lines), which one thread empties into the stream. Lines that find the queue full, or
+//! goes into a bounded [queue](Lines), which one thread empties into the stream. Lines that find the queue full, or
 //! that the system does not take (a full disk, a closed pipe), are dropped and counted; the number is written, once, as
 //! soon as the stream takes lines again, and [`Lines::lost`] has it at any time.
+//!
+//! `lines` is the stream of the process with its thread, `backlog` the bounded buffer, which decides and does nothing
+//! else, and `delivery` writes and keeps account of what the stream refused. `panics` is the panic hook, `report` the
+//! lines that this crate writes about itself.
 //!
 //! `tracing-appender` does not fit: its non-blocking writer neither counts nor mentions lines that the system refused,
 //! bounds its queue in lines and not in bytes, and glues the line after a torn one to it.

@@ -1,5 +1,14 @@
 //! Builders for tests that need both programs: a gateway and agents in this process, on free ports and an embedded
 //! store, and raw clients and apps that speak exact bytes.
+//!
+//! * [`TestGateway`] and [`TestAgent`]: the two programs. [`until`] waits for a condition, [`stopwatch`] counts no time
+//!   in which the machine stood still
+//! * clients: [`browser`] keeps cookies and follows redirects, [`raw`] writes exact bytes and reads them, and has apps
+//!   that do so
+//! * agents: [`scripted`] does what the test does with its channels. [`cluster`] is a cluster agent in the hands of a
+//!   test, and [`reports`] stands for one by what it would report
+//! * others: [`provider`] is an OpenID Connect provider, [`jobs`] are jobs of a CI system, [`relay`] breaks connections,
+//!   and [`buffer`] keeps what a command writes
 
 #![allow(
     clippy::unwrap_used,

@@ -3,10 +3,12 @@
 //! ```text
 //!  connection      HTTP/1.1 or HTTP/2 of a user; http1_guard and http2_meter see its bytes first
 //!    service       answers each request: a response of an app, of the public host, or a row of the table of failures
-//!      route       the steps of a request to a workspace, in order
+//!      route       the steps of a request to a workspace, in order; guard, address, preflight and misdial are used there
 //!      access      which caller may use which port, now and for as long as something is open (watches)
-//!    forward, upgrade, tcp     the last step, by protocol
+//!    forward, upgrade, tcp     the last step, by protocol, with body, expect, insists and websocket beside it
 //!      upstream    connections to apps over channels
+//!  admin           the operator's listener: health, metrics, live sessions
+//!  event_streams   open event streams of the public host, re-authorised
 //! ```
 //!
 //! The head of a request on its way to the app: ours taken out ([`cookies`]), hop-by-hop fields taken out ([`headers`]),

@@ -1,15 +1,16 @@
-//! Managed Kubernetes resources of environments: parses and renders templates, refuses what may not be applied, and has
-//! the rest applied and removed.
+//! Environments of CI jobs: has the objects of a template applied in a cluster before a job runs, and removed once the
+//! environment ends.
 //!
-//! [`facts`] describes an environment and the job that asks, [`template`] parses a template and fills in the facts,
-//! [`manifest`] refuses what may not be applied and labels the rest. These are pure. [`files`] keeps the templates of
-//! each cluster agent in force.
+//! * [`service`] takes the requests of jobs and operators; [`request`], [`refusal`], [`record`] and [`progress`] are
+//!   their forms and answers, and [`on_record`] is a change with its slot in the audit log
+//! * [`files`] keeps the templates of each cluster agent in force, and `template_store` those of before a restart
+//! * `plan` (pure) decides the next step of an environment, and `reconcile` carries it out. `controller` knows which
+//!   environments are due, `cluster_permits` (pure) queues calls to one cluster, and `arrivals` (pure) notes which agents
+//!   connected. `call` has a step carried out by the cluster's agent
+//! * `policy` answers from memory, without asking the store, which jobs may have environments. `identity` (pure) is the
+//!   user that the agent impersonates
 //!
-//! [`service`] takes the requests of jobs and operators, with its answers in [`request`], [`refusal`], [`record`] and
-//! [`progress`]. `plan` (pure) decides the next step of an environment and `reconcile` carries it out. `controller` knows
-//! which environments are due, `cluster_permits` (pure) queues calls to one cluster, and `arrivals` (pure) notes which agents
-//! connected. `call` has a step carried out by the cluster's agent, `identity` is the user that the agent impersonates,
-//! and `policy` answers from memory without asking the store.
+//! Facts, templates and manifests are documents, and pure: [`workspace_spec::environment`].
 
 mod arrivals;
 mod call;

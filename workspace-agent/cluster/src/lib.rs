@@ -4,10 +4,19 @@
 //! It is given a byte stream to a gateway and a client of the cluster. All of its memory is in the cluster, in the
 //! inventories of its workspaces: it can be killed at any moment, and goes on from what it finds.
 //!
-//! Beside that it applies and removes objects of CI jobs' environments, as a gateway asks it to: [`environments`].
+//! * `conversation` speaks with the gateway. `controller` has a `worker` make each pass over a workspace, which is in
+//!   `reconcile`; `books` has what is known and what was told, and `tracker` (pure) which reports are due
+//! * a pass: `config` is the intent, `apply` makes an inventory be what was sent, in `order` and after `prune` judged
+//!   what may go; `delete` and `terminate` remove. `inventory` is the format and `inventory_store` reads and writes it.
+//!   `namespace`, `secrets` and `workload` are what a workspace needs beside its objects
+//! * observation: `watch` goes on after every error, `observe` watches objects, `view` is what was seen, `reasons` puts
+//!   it into words, and `orphans` logs what was not named
+//! * the API server: `api` is the client, `resources` knows where kinds are, `retry` what an answer means, `object` the
+//!   parts of an object that decide
+//! * [`environments`] applies and removes objects of CI jobs' environments. [`lease`] elects the one agent that leads
 //!
-//! Decisions are pure: `order`, `inventory`, `prune`, `terminate`, `tracker`, `reasons`, `election` and their neighbours
-//! take what was found and say what is to be done. The rest asks the API server and does it.
+//! Decisions are pure: `order`, `inventory`, `prune`, `terminate`, `tracker`, `reasons`, `election`, `retry` and their
+//! neighbours take what was found and say what is to be done. The rest asks the API server and does it.
 
 mod api;
 mod apply;
