@@ -2,7 +2,7 @@
 //!
 //! An [`AccessWatch`] stands for one credential on one connection towards one port. Every request, body and stream that it let
 //! through holds a [`WatchUse`]. [`Watches::in_use`] returns the watches that are used now; the task in
-//! `service/access/recheck.rs` decides on each again and ends those without access. A connection that asks the same again
+//! `service/access/revocation.rs` decides on each again and ends those without access. A connection that asks the same again
 //! uses one watch for all its requests, so a request makes none. The audit log calls a watch an access: one record when
 //! it is made, one when it ends.
 

@@ -86,12 +86,18 @@ fn begins_path(line: &str, home: &str) -> bool {
 
 /// Returns the files and folders that a document names as code: `gateway/edge/src/lib.rs`, `tests/real/`.
 pub(crate) fn named_files(document: &str) -> Vec<String> {
+    // As ARCHITECTURE shortens them.
+    let short = [("edge/", "gateway/edge/src/"), ("agents/", "gateway/agents/src/")];
     let folders = ["proto/", "gateway/", "workspace-agent/", "tests/", "docs/", "benches/", "deploy/", ".ci/"];
     let codes = document.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
     let is_path = |code: &&str| {
         folders.iter().any(|folder| code.starts_with(folder)) && !code.contains([' ', '*', '{', '<', '…'])
     };
-    codes.filter(is_path).map(str::to_owned).collect()
+    let whole = |code: &str| {
+        let long = short.iter().find_map(|(short, long)| Some(format!("{long}{}", code.strip_prefix(short)?)));
+        long.unwrap_or_else(|| code.to_owned())
+    };
+    codes.map(whole).filter(|code| is_path(&code.as_str())).collect()
 }
 
 #[cfg(test)]
@@ -142,7 +148,8 @@ mod tests {
 
     #[test]
     fn files_that_a_document_names_are_read() {
-        let document = "`gateway/edge/src/lib.rs` and `cargo run`, `tests/real/`; `gateway demo`, `gateway/src/*.rs`";
-        assert_eq!(named_files(document), ["gateway/edge/src/lib.rs", "tests/real/"]);
+        let document =
+            "`gateway/edge/src/lib.rs` and `cargo run`, `tests/real/`; `gateway demo`, `gateway/src/*.rs`, `edge/tcp.rs`";
+        assert_eq!(named_files(document), ["gateway/edge/src/lib.rs", "tests/real/", "gateway/edge/src/tcp.rs"]);
     }
 }
