@@ -80,13 +80,26 @@ calls() {
   awk '$4 ~ /^[0-9]+$/ && $NF !~ /^(epoll_wait|futex|total)$/ { sum += $4 - (NF == 6 ? $5 : 0) } END { print sum }' "$OUT/strace"
 }
 
+# least READ KIND COUNT : sets LEAST to the cheapest of three runs. A busy machine only ever adds: it polls tasks once more.
+least() {
+  local one
+  LEAST=
+  for _ in 1 2 3; do
+    run "$2" "$3"
+    one=$("$1") || continue
+    [ -n "$LEAST" ] && [ "$LEAST" -le "$one" ] || LEAST=$one
+  done
+}
+
 # within NAME READ KIND MOST : what one request costs, in hundredths, against its bound.
 within() {
   local few many each
-  run "$3" "$FEW" && few=$("$2")
-  run "$3" "$MANY" && many=$("$2")
+  least "$2" "$3" "$FEW"
+  few=${LEAST:-0}
+  least "$2" "$3" "$MANY"
+  many=${LEAST:-0}
   echo "$3, $1: $few for $FEW, $many for $MANY" >>"$OUT/table.txt"
-  each=$((100 * (${many:-0} - ${few:-0}) / (MANY - FEW)))
+  each=$((100 * (many - few) / (MANY - FEW)))
   check "$3: $(hundredths "$each") $1 for each request, at most $(hundredths "$4")" [ "$each" -gt 0 -a "$each" -le "$4" ]
 }
 hundredths() { printf '%d.%02d' $(($1 / 100)) $(($1 % 100)); }
