@@ -148,8 +148,7 @@ mod tests {
 
     #[test]
     fn files_that_a_document_names_are_read() {
-        let document =
-            "`gateway/edge/src/lib.rs` and `cargo run`, `tests/real/`; `gateway demo`, `gateway/src/*.rs`, `edge/tcp.rs`";
+        let document = "`gateway/edge/src/lib.rs` and `cargo run`, `tests/real/`; `gateway demo`, `gateway/src/*.rs`, `edge/tcp.rs`";
         assert_eq!(named_files(document), ["gateway/edge/src/lib.rs", "tests/real/", "gateway/edge/src/tcp.rs"]);
     }
 }
