@@ -230,7 +230,8 @@ impl World {
         self.books.get_mut(&channel).expect("a channel that was opened")
     }
 
-    /// The session ends: all channels do, and each holder hears of it.
+    /// The session ends: all channels do, and each holder hears of it. If the peer hears of it too, a drain that waits is
+    /// said before.
     fn end(&mut self, heard: Reason, close: Option<Reason>) {
         for book in self.books.values_mut() {
             if book.live {
@@ -238,9 +239,11 @@ impl World {
             }
             book.resets_due = 0;
         }
-        self.backlog = 0;
+        if close.is_none() {
+            self.drains_due.clear();
+        }
+        self.backlog = self.drains_due.len();
         self.refusals_due = 0;
-        self.drains_due.clear();
         self.kept = Unacknowledged::default();
         self.waiting = 0;
         self.detached = false;

@@ -84,7 +84,7 @@ impl World {
         let stats = self.mux.stats();
         assert_eq!((stats.channels_live, stats.window_bytes, stats.queued_bytes), (0, 0, 0), "something is left over");
         assert_eq!(stats.replay_bytes, 0, "something is kept that was acknowledged");
-        assert!(self.over || (self.backlog, self.refusals_due) == (0, 0), "a frame was never sent");
+        assert_eq!((self.backlog, self.refusals_due, self.close_due), (0, 0, None), "a frame was never sent");
     }
 
     /// Lets the session send everything. What it has to keep may be in the way of that until it is acknowledged.
