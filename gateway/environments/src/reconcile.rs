@@ -2,6 +2,7 @@
 //! step of the plan, and stores the result. There is one reconcile to an environment at a time, and so one call.
 
 mod ends;
+mod stored;
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -21,6 +22,7 @@ use super::service::EnvironmentsShared;
 use gateway_store::{ClusterId, EnvironmentId, Preparation, PreparationEnd, StoreError, StoredEnvironment, Tries};
 use gateway_types::blockers;
 use gateway_types::{ClusterName, UnixSeconds};
+use stored::until_stored;
 use workspace_spec::environment::facts::ObjectRef;
 
 /// Pause before an environment is reconciled again that could not be read or written.
@@ -227,8 +229,9 @@ impl EnvironmentsShared {
                 // Noted before it is stored, because a client that finds it stored must not be told that it is still to
                 // be made. The objects are there already.
                 let noted = preparation.job.map(|job| self.access.noted(visited.environment.cluster, job));
-                let end = PreparationEnd::Completed;
-                if self.store.end_apply(preparation, &objects_to(&there), end, now).await? {
+                let (tracked, end) = (objects_to(&there), PreparationEnd::Completed);
+                let stored = || self.store.end_apply(preparation, &tracked, end, now);
+                if until_stored(visited.id, stop, stored).await? {
                     noted.into_iter().for_each(PreparedGuard::keep);
                     self.ended(visited, preparation, None);
                 }
@@ -239,7 +242,9 @@ impl EnvironmentsShared {
                 let code = RefusalCode::ObjectsFailed;
                 let texts = errors_to(&errors);
                 let end = PreparationEnd::Failed { code: code.as_str(), message, errors: &texts };
-                if self.store.end_apply(preparation, &objects_to(&may_be), end, now).await? {
+                let tracked = objects_to(&may_be);
+                let stored = || self.store.end_apply(preparation, &tracked, end, now);
+                if until_stored(visited.id, stop, stored).await? {
                     self.ended(visited, preparation, Some(code));
                 }
             }
@@ -258,7 +263,7 @@ impl EnvironmentsShared {
         let call = Call::Remove(Remove { tracked: visited.recorded.iter().map(to_wire).collect(), scope });
         let Some(answer) = self.call(visited, &call, None, stop).await? else { return Ok(AfterStep::Rest) };
         match plan::removed(visited.recorded, &answer, &visited.environment.tries, self.now()) {
-            Removed::Gone(kept) => self.gone(visited, &kept).await?,
+            Removed::Gone(kept) => until_stored(visited.id, stop, || self.gone(visited, &kept)).await?,
             Removed::Left(left, tries) => {
                 let blocking = answer.ok().filter(|done| !done.left.is_empty());
                 let blocking = blocking.map(|done| blockers::to_json(&done.left));
