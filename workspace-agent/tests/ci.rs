@@ -302,6 +302,26 @@ fn command_does_not_outlive_a_wrapper_that_is_killed_and_what_is_not_its_own_doe
     }
 }
 
+/// A wrapper's files are closed before it is gone; on a machine that stands still, long before.
+#[test]
+fn command_is_not_killed_before_its_wrapper_is_gone() {
+    let mut command = Command::new("sleep").arg("60").spawn().expect("a process");
+    let mut witness =
+        Command::new(PROGRAM).arg("ci-witness").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("a witness");
+    let mut tells = witness.stdin.take().expect("a pipe");
+    let ids = [command.id(), std::process::id()].map(u32::to_be_bytes);
+    tells.write_all(ids.as_flattened()).expect("it reads");
+    drop(tells);
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(command.try_wait().expect("a child"), None);
+    assert_eq!(witness.try_wait().expect("a child"), None);
+    // It ends by itself only once this test is gone.
+    witness.kill().expect("it runs");
+    witness.wait().expect("a child");
+    command.kill().expect("it runs");
+    command.wait().expect("a child");
+}
+
 #[test]
 fn gateway_that_is_not_there_is_one_line_and_nothing_else() {
     let began = Instant::now();

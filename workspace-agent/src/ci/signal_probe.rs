@@ -8,9 +8,9 @@ use std::path::Path;
 use std::process::{ExitCode, Stdio};
 
 use futures_util::FutureExt;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::retry_on_intr;
-use rustix::process::{PidfdFlags, getppid, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::mpsc;
@@ -21,9 +21,6 @@ use super::tree::Tree;
 /// Name of the hidden command of this program that runs a witness.
 pub const COMMAND: &str = "ci-witness";
 
-/// Longest wait for a process that has closed its files to be gone. After that, it may not be the one that was meant.
-const GONE_WITHIN: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
-
 /// Answer to a question: all signals that hit the witness are said. No signal has this number.
 const ANSWER: u8 = 0;
 
@@ -31,8 +28,8 @@ const ANSWER: u8 = 0;
 pub(super) struct SignalProbe {
     child: Child,
     says: ChildStdout,
-    /// Carries the id of the command; every byte after that is a question. Its end means that this process was killed:
-    /// else the witness is ended before.
+    /// Carries the ids of the command and of this process; every byte after that is a question. Its end means that this
+    /// process was killed: else the witness is ended before.
     tells: ChildStdin,
 }
 
@@ -61,7 +58,8 @@ impl SignalProbe {
     /// Tells the witness which process to end if this one is killed.
     pub(super) async fn guard(&mut self, command: u32) {
         // A witness that is gone guards nothing.
-        self.tells.write_all(&command.to_be_bytes()).await.unwrap_or_default();
+        let ids = [command, std::process::id()].map(u32::to_be_bytes);
+        self.tells.write_all(ids.as_flattened()).await.unwrap_or_default();
     }
 
     /// Asks whether more signals hit the witness than it has said, once it knows the command. Returns whether it will
@@ -124,12 +122,14 @@ fn say(what: i32) -> io::Result<()> {
 /// Waits until the process that started this one is gone, and ends the command that it named. Hands questions on until
 /// then.
 fn guard(told: &mut impl Read, asks: &mpsc::Sender<()>) {
-    let starter = getppid().and_then(|id| pidfd_open(id, PidfdFlags::empty()).ok());
-    let mut command = [0; 4];
+    let mut ids = [[0; 4]; 2];
     // The starter may be gone before there is a command.
-    let is_told = told.read_exact(&mut command).is_ok();
-    let command = i32::from_be_bytes(command);
+    let is_told = told.read_exact(ids.as_flattened_mut()).is_ok();
+    let [command, starter] = ids.map(i32::from_be_bytes);
     let command = if is_told { Tree::of(command) } else { None };
+    // Still the parent after the handle was opened: so the handle means it, and no later process of that number.
+    let open = |id| pidfd_open(id, PidfdFlags::empty()).ok().filter(|_| getppid() == Some(id));
+    let starter = Pid::from_raw(starter).and_then(open);
     while told.read_exact(&mut [0]).is_ok() {
         // The receiver is gone when this process is about to end.
         asks.blocking_send(()).unwrap_or_default();
@@ -137,9 +137,9 @@ fn guard(told: &mut impl Read, asks: &mpsc::Sender<()>) {
     let Some(command) = command else { return };
     // The starter's files are closed before it is gone. If any process of its group were stopped at that moment, the
     // system would hang up all of that orphaned group (POSIX, _Exit(2)), and processes that are not the command's would
-    // die with it.
+    // die with it. On a machine that stands still, that moment may take seconds.
     if let Some(starter) = starter {
-        retry_on_intr(|| poll(&mut [PollFd::new(&starter, PollFlags::IN)], Some(&GONE_WITHIN))).unwrap_or_default();
+        retry_on_intr(|| poll(&mut [PollFd::new(&starter, PollFlags::IN)], None)).unwrap_or_default();
     }
     command.kill();
 }
@@ -164,7 +164,7 @@ mod tests {
 
     #[tokio::test]
     async fn witness_says_what_hit_it_and_answers() {
-        let mut witness = witness(r"head -c 5 >/dev/null; printf '\017\000'; exec sleep 60");
+        let mut witness = witness(r"head -c 9 >/dev/null; printf '\017\000'; exec sleep 60");
         witness.guard(1).await;
         assert!(witness.ask());
         assert_eq!(
