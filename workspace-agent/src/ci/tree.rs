@@ -50,7 +50,10 @@ impl Tree {
                 break;
             }
         }
-        for process in found {
+        // Children first. A process that ends can leave its group without a way out; were any of it stopped at that
+        // moment, the system would hang up all of it (POSIX, _Exit(2)), and with it what is not the command's. The end
+        // of a child whose parent is in the group is no such moment, and one that is being killed is not stopped.
+        for process in found.into_iter().rev() {
             process.signal(Signal::KILL);
         }
     }
