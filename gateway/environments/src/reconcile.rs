@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 use tunnel_proto::environments::{Apply, Call, CallIdentity, CallProgress, Done, Remove, Scope, TRACKED_MAX};
 
+use self::stored::until_stored;
 use super::call::CallError;
 use super::cluster_permits::CallTurn;
 use super::identity;
@@ -22,10 +23,10 @@ use super::service::EnvironmentsShared;
 use gateway_store::{ClusterId, EnvironmentId, Preparation, PreparationEnd, StoreError, StoredEnvironment, Tries};
 use gateway_types::blockers;
 use gateway_types::{ClusterName, UnixSeconds};
-use stored::until_stored;
 use workspace_spec::environment::facts::ObjectRef;
 
-/// Pause before an environment is reconciled again that could not be read or written.
+/// Pause before an environment is reconciled again that could not be read or written, and before the result of a call is
+/// stored again.
 const STORE_PAUSE: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// Pause before an environment is reconciled again that waits for its turn; it is called earlier if that comes.
@@ -229,9 +230,7 @@ impl EnvironmentsShared {
                 // Noted before it is stored, because a client that finds it stored must not be told that it is still to
                 // be made. The objects are there already.
                 let noted = preparation.job.map(|job| self.access.noted(visited.environment.cluster, job));
-                let (tracked, end) = (objects_to(&there), PreparationEnd::Completed);
-                let stored = || self.store.end_apply(preparation, &tracked, end, now);
-                if until_stored(visited.id, stop, stored).await? {
+                if self.end_apply(preparation, &there, PreparationEnd::Completed, stop).await? {
                     noted.into_iter().for_each(PreparedGuard::keep);
                     self.ended(visited, preparation, None);
                 }
@@ -242,14 +241,25 @@ impl EnvironmentsShared {
                 let code = RefusalCode::ObjectsFailed;
                 let texts = errors_to(&errors);
                 let end = PreparationEnd::Failed { code: code.as_str(), message, errors: &texts };
-                let tracked = objects_to(&may_be);
-                let stored = || self.store.end_apply(preparation, &tracked, end, now);
-                if until_stored(visited.id, stop, stored).await? {
+                if self.end_apply(preparation, &may_be, end, stop).await? {
                     self.ended(visited, preparation, Some(code));
                 }
             }
         }
         Ok(AfterStep::Again)
+    }
+
+    /// Stores the end of a preparation whose call was answered, with the objects in the cluster. Returns whether this ended
+    /// it.
+    async fn end_apply(
+        &self,
+        preparation: &Preparation,
+        tracked: &[ObjectRef],
+        end: PreparationEnd<'_>,
+        stop: &CancellationToken,
+    ) -> Result<bool, StoreError> {
+        let (tracked, now) = (objects_to(tracked), self.now());
+        until_stored(preparation.environment, stop, || self.store.end_apply(preparation, &tracked, end, now)).await
     }
 
     async fn remove(&self, visited: &Visited<'_>, stop: &CancellationToken) -> Result<AfterStep, StoreError> {
