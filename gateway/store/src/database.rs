@@ -46,6 +46,8 @@ pub(super) enum About<'a> {
     WorkspacesOf(&'a str),
     /// One use of a token, by its issuer's id for it.
     Use(&'a str),
+    /// The replicas that live.
+    Replicas,
     /// The names of users.
     Users,
     /// The workspaces and configurations of a cluster.
@@ -68,6 +70,7 @@ impl About<'_> {
             Self::TokensOf(user) => Some(format!("tokens {user}")),
             Self::WorkspacesOf(user) => Some(format!("workspaces {user}")),
             Self::Use(id) => Some(format!("use {id}")),
+            Self::Replicas => Some("replicas".to_owned()),
             Self::Users => Some("users".to_owned()),
             Self::Cluster(id) => Some(format!("cluster {id}")),
             Self::Provider(name) => Some(format!("provider {name}")),

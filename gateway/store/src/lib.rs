@@ -5,7 +5,7 @@
 //! * `ci`, `environments`, `clusters`: runs of CI jobs, environments, clusters with their configurations.
 //! * `tokens`, `rotate`, `single_use_tokens`, `users`, `sign_ins`, `shares`: credentials and rights. `changes` is the feed of their
 //!   changes that gateways read.
-//! * `seal`: secrets that have to be read again. `single`: one gateway for each database. `watch`: outages.
+//! * `seal`: secrets that have to be read again. `generations`: what agents prove of their last session. `single`: one gateway for each database. `watch`: outages.
 //!
 //! To add a method, write its statement once, with [`sql`](database::sql), and read the rows into types of `model`; a
 //! new table is a file with the same number in each folder of `migrations`. Every test of this crate runs on both
@@ -21,6 +21,7 @@ mod database;
 mod environments;
 mod external;
 mod former;
+mod generations;
 mod ids;
 mod json;
 mod lifecycles;
@@ -28,8 +29,10 @@ mod managed;
 mod migrate;
 mod model;
 mod postgres;
+mod replicas;
 mod rotate;
 mod seal;
+mod sessions;
 mod shares;
 mod sign_ins;
 mod single;
@@ -66,6 +69,7 @@ pub use environments::{
     KeptOnStop, NewEnvironment, NewPreparation, Preparation, PreparationEnd, PreparationId, PreparationStatus,
     StateSet, StoredEnvironment, Tries,
 };
+pub use generations::{GENERATION_SEAL_BYTES, SealedAgent, SealedGeneration};
 pub use json::canonical_json;
 pub use lifecycles::Observation;
 pub use managed::{KubernetesState, ManagedWorkspace, Runs};
@@ -73,6 +77,8 @@ pub use model::{
     Admission, BadId, BadNote, ClusterId, Executor, NOTE_CHARS_MAX, NewToken, Note, Terms, TokenCreation, TokenId,
     TokenRecord, TokenRotation, TokenSubject, User, Workspace, WorkspaceId,
 };
+pub use replicas::{DifferingReplica, Incarnation, NewReplica, ReplicaState, StoredReplica};
+pub use sessions::{CLAIMS_MAX, ClaimResult, SessionClaim, SessionKey, SessionOwner};
 pub use shares::{ShareReplacement, SharedPort};
 pub use single::{PATIENCE, SingleError, SingleGateway};
 pub use single_use_tokens::{TokenUse, TokenUseOutcome, UsedToken};

@@ -15,6 +15,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::StoreError;
 use super::database::{About, Pool, sql};
+use super::generations::GenerationSealer;
 use gateway_types::token::NoRandomness;
 
 /// First byte of a sealed value: version of its format.
@@ -32,7 +33,11 @@ const CHECK: &str = "check";
 const KNOWN: &[u8] = b"workspace gateway";
 
 /// Seals and opens with one key.
-pub(super) struct Sealer(RandomizedNonceKey);
+pub(super) struct Sealer {
+    key: RandomizedNonceKey,
+    /// Codes with a key derived from it.
+    pub(super) generations: GenerationSealer,
+}
 
 impl fmt::Debug for Sealer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -42,14 +47,16 @@ impl fmt::Debug for Sealer {
 
 impl Sealer {
     fn new(key: &[u8; KEY_BYTES]) -> Result<Self, NoRandomness> {
-        RandomizedNonceKey::new(&AES_256_GCM, key).map(Self).map_err(|_| NoRandomness)
+        let generations = GenerationSealer::new(key).map_err(|_| NoRandomness)?;
+        let key = RandomizedNonceKey::new(&AES_256_GCM, key).map_err(|_| NoRandomness)?;
+        Ok(Self { key, generations })
     }
 
     /// Seals a secret for the row that `belongs_to` names. 2^32 secrets may be sealed with one key (NIST SP 800-38D, section
     /// 8.3).
     pub(super) fn seal(&self, belongs_to: &str, secret: &[u8]) -> Result<Vec<u8>, NoRandomness> {
         let mut text = secret.to_vec();
-        let nonce = self.0.seal_in_place_append_tag(Aad::from(belongs_to), &mut text).map_err(|_| NoRandomness)?;
+        let nonce = self.key.seal_in_place_append_tag(Aad::from(belongs_to), &mut text).map_err(|_| NoRandomness)?;
         Ok([&[VERSION], nonce.as_ref().as_slice(), &text].concat())
     }
 
@@ -62,7 +69,7 @@ impl Sealer {
         }
         let mut text = text.to_vec();
         let nonce = Nonce::assume_unique_for_key(*nonce);
-        Some(self.0.open_in_place(nonce, Aad::from(belongs_to), &mut text).ok()?.to_vec())
+        Some(self.key.open_in_place(nonce, Aad::from(belongs_to), &mut text).ok()?.to_vec())
     }
 }
 

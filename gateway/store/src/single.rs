@@ -85,8 +85,8 @@ pub struct SingleGateway {
 
 #[derive(Debug)]
 enum Hold {
-    /// No other process can have a database in memory.
-    Memory,
+    /// Not needed: no other process can have a database in memory, and replicas share one on purpose.
+    Unlocked,
     /// Of a file, until this one is closed.
     File { _locked: File },
     /// Of a server.
@@ -137,6 +137,12 @@ impl SingleGateway {
         }
     }
 
+    /// Becomes one of the gateways that share a database on purpose. No lock is taken.
+    #[must_use]
+    pub fn shared(config: &StoreConfig) -> Self {
+        Self { hold: Hold::Unlocked, database: config.url.to_string() }
+    }
+
     /// Ensures that this is still the gateway of the database, after an outage (`is_back`) or in normal operation: a
     /// lock that the server has released is taken again.
     ///
@@ -175,7 +181,7 @@ impl SingleGateway {
 /// Tries once; on failure returns a description of the holder.
 async fn attempt(config: &StoreConfig) -> Result<Result<Hold, String>, StoreError> {
     match &config.url {
-        StoreUrl::SqliteMemory => Ok(Ok(Hold::Memory)),
+        StoreUrl::SqliteMemory => Ok(Ok(Hold::Unlocked)),
         StoreUrl::SqliteFile(path) => Ok(lock_file(path)?.map(|locked| Hold::File { _locked: locked })),
         StoreUrl::Postgres(url) => on_server(url, config.password_file.as_deref()).await,
     }

@@ -1,0 +1,247 @@
+//! Replicas: the process starts of gateways that share a database, each with a lease. Only the database's clock judges
+//! leases, because clocks of machines differ.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::database::{Row, Statement, sql};
+use super::{About, Store, StoreError};
+
+/// Writes a statement with the database's time, in milliseconds, between its parts.
+macro_rules! clocked {
+    ($first:literal $(, $rest:literal)+) => {
+        $crate::database::sql_of(
+            concat!($first $(, "CAST(unixepoch('subsec') * 1000 AS INTEGER)", $rest)+),
+            concat!($first $(, "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)", $rest)+),
+        )
+    };
+}
+pub(super) use clocked;
+
+/// Number of one process start of a replica, given out by the database: it grows, and is never used twice. Displays as the
+/// number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Incarnation(pub(super) i64);
+
+impl Incarnation {
+    /// Wraps a number; one that no row can have names no replica.
+    #[must_use]
+    pub fn new(number: u64) -> Self {
+        Self(i64::try_from(number).unwrap_or(i64::MAX))
+    }
+
+    /// Returns the number.
+    #[must_use]
+    pub fn get(self) -> u64 {
+        u64::try_from(self.0).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Incarnation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+/// State of a replica that lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReplicaState {
+    /// It takes users and agents.
+    Serving,
+    /// It takes nothing new, and is about to end.
+    Draining,
+}
+
+impl ReplicaState {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Serving => "serving",
+            Self::Draining => "draining",
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, StoreError> {
+        match text {
+            "serving" => Ok(Self::Serving),
+            "draining" => Ok(Self::Draining),
+            _ => Err(StoreError::Corrupt { table: "replicas", column: "state" }),
+        }
+    }
+}
+
+/// A replica that starts.
+#[derive(Clone, Copy, Debug)]
+pub struct NewReplica<'a> {
+    /// URL at which others reach its port for replicas.
+    pub peer_url: &'a str,
+    /// Version of the program.
+    pub version: &'a str,
+    /// Zone of the workspaces' hosts.
+    pub zone: &'a str,
+    /// URL of the public host.
+    pub public_url: &'a str,
+    /// Time for which it counts as alive without a renewal.
+    pub lease: Duration,
+}
+
+/// A replica that lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredReplica {
+    /// Number of its process start.
+    pub incarnation: Incarnation,
+    /// URL at which others reach it.
+    pub peer_url: String,
+    /// Version of the program.
+    pub version: String,
+    /// State that it reported last.
+    pub state: ReplicaState,
+    /// Rest of its lease.
+    pub lives_for: Duration,
+}
+
+/// A live replica has another setting in which all have to agree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DifferingReplica {
+    /// The replica.
+    pub incarnation: Incarnation,
+    /// The key of the setting.
+    pub what: &'static str,
+    /// Its value there.
+    pub theirs: String,
+}
+
+impl Store {
+    /// Registers a process start, unless a live replica has other settings: with two zones or public hosts, neither would
+    /// answer for the other's users.
+    ///
+    /// # Errors
+    /// Outer: [`StoreError::Database`]. Inner: the replica that differs.
+    ///
+    /// # Cancel safety
+    /// Dropped before it returns, it registers nothing, or a replica whose lease ends.
+    pub async fn add_replica(&self, new: &NewReplica<'_>) -> Result<Result<Incarnation, DifferingReplica>, StoreError> {
+        let mut transaction = self.write(About::Replicas).await?;
+        let living = clocked!("SELECT id, zone, public_url FROM replicas WHERE expires_at > ", " ORDER BY id");
+        for row in living.fetch_all(&mut transaction).await? {
+            for (what, ours) in [("zone", new.zone), ("public_url", new.public_url)] {
+                let theirs: String = row.get(what)?;
+                if theirs != ours {
+                    return Ok(Err(DifferingReplica { incarnation: Incarnation(row.get("id")?), what, theirs }));
+                }
+            }
+        }
+        let statement = clocked!(
+            "INSERT INTO replicas (peer_url, version, zone, public_url, state, since, expires_at) \
+             VALUES ($1, $2, $3, $4, 'serving', ",
+            ", $5 + ",
+            ") RETURNING id"
+        );
+        let statement = statement.bind(new.peer_url).bind(new.version).bind(new.zone).bind(new.public_url);
+        let row = statement.bind(milliseconds(new.lease)).fetch_one(&mut transaction).await?;
+        let incarnation = Incarnation(row.get("id")?);
+        transaction.commit().await?;
+        Ok(Ok(incarnation))
+    }
+
+    /// Renews a lease. `false` if it was over: others may have what that process start had, so it must not go on.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn renew_replica(
+        &self,
+        incarnation: Incarnation,
+        state: ReplicaState,
+        lease: Duration,
+    ) -> Result<bool, StoreError> {
+        let statement =
+            clocked!("UPDATE replicas SET state = $1, expires_at = $2 + ", " WHERE id = $3 AND expires_at > ", "");
+        let statement = statement.bind(state.as_str()).bind(milliseconds(lease)).bind(incarnation.0);
+        Ok(statement.execute(&self.writer).await? > 0)
+    }
+
+    /// Returns the replicas that live, the oldest first.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`] or [`StoreError::Corrupt`].
+    pub async fn replicas(&self) -> Result<Vec<StoredReplica>, StoreError> {
+        let statement = clocked!(
+            "SELECT id, peer_url, version, state, expires_at - ",
+            " AS lives_for FROM replicas WHERE expires_at > ",
+            " ORDER BY id"
+        );
+        statement.fetch_all(&self.readers).await?.iter().map(read).collect()
+    }
+
+    /// Gives a lease up. Nothing of that process start counts from then on.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn end_replica(&self, incarnation: Incarnation) -> Result<(), StoreError> {
+        let statement: Statement<'_> = sql("UPDATE replicas SET expires_at = 0 WHERE id = $1");
+        statement.bind(incarnation.0).execute(&self.writer).await?;
+        Ok(())
+    }
+}
+
+fn read(row: &Row) -> Result<StoredReplica, StoreError> {
+    let lives_for: i64 = row.get("lives_for")?;
+    Ok(StoredReplica {
+        incarnation: Incarnation(row.get("id")?),
+        peer_url: row.get("peer_url")?,
+        version: row.get("version")?,
+        state: ReplicaState::parse(row.get("state")?)?,
+        lives_for: Duration::from_millis(u64::try_from(lives_for).unwrap_or_default()),
+    })
+}
+
+fn milliseconds(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::each::each;
+
+    const LEASE: Duration = Duration::from_secs(15);
+
+    fn new(peer_url: &str) -> NewReplica<'_> {
+        NewReplica { peer_url, version: "1", zone: "z.test", public_url: "https://z.test", lease: LEASE }
+    }
+
+    #[tokio::test]
+    async fn replica_lives_for_as_long_as_its_lease() {
+        each(async |store| {
+            let first = store.add_replica(&new("https://a:1")).await.unwrap().unwrap();
+            let second = store.add_replica(&new("https://b:1")).await.unwrap().unwrap();
+            assert!(second > first && first.get() > 0);
+            let living = store.replicas().await.unwrap();
+            assert_eq!(living.iter().map(|one| one.incarnation).collect::<Vec<_>>(), [first, second]);
+            assert!(living.iter().all(|one| one.lives_for <= LEASE && one.lives_for > LEASE / 2), "{living:?}");
+            assert!(store.renew_replica(first, ReplicaState::Draining, LEASE).await.unwrap());
+            let living = store.replicas().await.unwrap();
+            assert_eq!((living[0].state, &*living[0].peer_url), (ReplicaState::Draining, "https://a:1"));
+            // Its time is over: it is not taken back.
+            assert!(store.renew_replica(first, ReplicaState::Serving, Duration::ZERO).await.unwrap());
+            assert!(!store.renew_replica(first, ReplicaState::Serving, LEASE).await.unwrap());
+            store.end_replica(second).await.unwrap();
+            assert!(!store.renew_replica(second, ReplicaState::Serving, LEASE).await.unwrap());
+            assert_eq!(store.replicas().await.unwrap(), []);
+            assert!(store.add_replica(&new("https://a:1")).await.unwrap().unwrap() > second);
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn replica_with_other_settings_is_refused_while_the_others_live() {
+        each(async |store| {
+            let first = store.add_replica(&new("https://a:1")).await.unwrap().unwrap();
+            let other = NewReplica { zone: "other.test", ..new("https://b:1") };
+            let differs = DifferingReplica { incarnation: first, what: "zone", theirs: "z.test".into() };
+            assert_eq!(store.add_replica(&other).await.unwrap(), Err(differs));
+            store.end_replica(first).await.unwrap();
+            assert!(store.add_replica(&other).await.unwrap().is_ok());
+        })
+        .await;
+    }
+}

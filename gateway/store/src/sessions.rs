@@ -1,0 +1,315 @@
+//! Sessions of agents: which replica has which one. A row is written when a session changes hands, and not while it lives; it
+//! counts for as long as its owner's lease does, so a replica that dies gives up all of its sessions without a write.
+//!
+//! The row gives a session its generation, which only grows. A place that is given back keeps its row for that; when rows are
+//! removed at last, a floor remembers the highest number that they had.
+
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+
+use super::database::{Row, Transaction, sql, sql_of};
+use super::replicas::{Incarnation, clocked};
+use super::{About, ClusterId, Store, StoreError, WorkspaceId};
+use gateway_types::WorkspaceName;
+
+/// Most claims of one batch.
+pub const CLAIMS_MAX: usize = 500;
+
+/// Subject of an agent's session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum SessionKey {
+    /// A workspace.
+    Workspace(WorkspaceId),
+    /// A cluster.
+    Cluster(ClusterId),
+}
+
+impl SessionKey {
+    pub(super) fn columns(self) -> (i64, i64) {
+        match self {
+            Self::Workspace(id) => (1, id.0),
+            Self::Cluster(id) => (2, id.0),
+        }
+    }
+}
+
+/// Claim of a session's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionClaim {
+    /// The place.
+    pub key: SessionKey,
+    /// Number of the agent's process.
+    pub instance: u64,
+    /// Generation that the agent has proved to have had.
+    pub known: Option<u64>,
+}
+
+/// Result of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClaimResult {
+    /// The place is the claimant's.
+    Owned {
+        /// The session's generation.
+        generation: u64,
+        /// The live replica that had the place, with the generation there.
+        previous: Option<(Incarnation, u64)>,
+    },
+    /// A newer process of the agent has the place.
+    Displaced,
+}
+
+/// The place of a workspace's session, which is taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionOwner {
+    /// The workspace.
+    pub workspace: WorkspaceId,
+    /// The replica.
+    pub incarnation: Incarnation,
+    /// URL at which others reach it.
+    pub peer_url: String,
+    /// The session's generation.
+    pub generation: u64,
+    /// Number of the agent's process.
+    pub instance: u64,
+}
+
+/// A row, as it is decided on.
+#[derive(Clone, Copy, Debug)]
+struct SessionRow {
+    key: (i64, i64),
+    generation: i64,
+    /// The owner; once it is decided on, only one that lives.
+    owner: Option<i64>,
+    /// End of the owner's lease, in milliseconds of the database's clock.
+    lease_until: i64,
+    instance: i64,
+    /// Whether a claim of this batch got it.
+    is_claimed: bool,
+}
+
+impl Store {
+    /// Claims places for a replica, all in one transaction; at most [`CLAIMS_MAX`] are meant to be in a batch. `None` if the
+    /// replica's lease is over: nothing is claimed then. Of two claims of one place, the later one wins. Results have the
+    /// order of the claims.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`]; then nothing is claimed.
+    ///
+    /// # Cancel safety
+    /// Dropped before it returns, it claims everything or nothing.
+    pub async fn claim_sessions(
+        &self,
+        owner: Incarnation,
+        claims: &[SessionClaim],
+    ) -> Result<Option<Vec<ClaimResult>>, StoreError> {
+        let mut transaction = self.write(About::Nothing).await?;
+        let mut rows = locked(&mut transaction, claims).await?;
+        // Read once the rows are locked: a row that was removed before that has raised the floor.
+        let floor = clocked!(
+            "SELECT session_floor.generation, ",
+            " AS now FROM session_floor, replicas WHERE session_floor.id = 1 AND replicas.id = $1 AND expires_at > ",
+            ""
+        );
+        let Some(row) = floor.bind(owner.0).fetch_optional(&mut transaction).await? else { return Ok(None) };
+        let (floor, now): (i64, i64) = (row.get("generation")?, row.get("now")?);
+        for row in &mut rows {
+            row.owner = row.owner.filter(|_| row.lease_until > now);
+        }
+        let mut results: Vec<_> = claims.iter().map(|claim| decide(&mut rows, claim, owner, floor)).collect();
+        let owned: Vec<Value> = rows.iter().filter(|row| row.is_claimed).copied().map(SessionRow::to_json).collect();
+        // Another replica may have made a row meanwhile, which was not there to be locked: the later claim wins, with a
+        // generation of its own.
+        let stored = sql_of(
+            "INSERT INTO sessions (kind, subject, generation, owner, instance) \
+             SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'), $1, \
+             json_extract(value, '$[3]') FROM json_each($2) WHERE true \
+             ON CONFLICT (kind, subject) DO UPDATE SET owner = excluded.owner, instance = excluded.instance, \
+             generation = max(sessions.generation + 1, excluded.generation) RETURNING kind, subject, generation",
+            "INSERT INTO sessions (kind, subject, generation, owner, instance) \
+             SELECT (value->>0)::bigint, (value->>1)::bigint, (value->>2)::bigint, $1, (value->>3)::bigint \
+             FROM json_array_elements($2::json) AS claims(value) ORDER BY 1, 2 \
+             ON CONFLICT (kind, subject) DO UPDATE SET owner = excluded.owner, instance = excluded.instance, \
+             generation = greatest(sessions.generation + 1, excluded.generation) RETURNING kind, subject, generation",
+        )
+        .bind(owner.0)
+        .bind(Value::Array(owned).to_string())
+        .fetch_all(&mut transaction)
+        .await?;
+        let mut raised = HashMap::new();
+        for row in &stored {
+            let key = (row.get::<i64>("kind")?, row.get::<i64>("subject")?);
+            let decided = rows.iter().find(|row| row.key == key).map(|row| row.generation);
+            raised.insert((key, decided), row.get::<i64>("generation")?);
+        }
+        for (claim, result) in claims.iter().zip(&mut results) {
+            if let ClaimResult::Owned { generation, .. } = result
+                && let Some(stored) = raised.get(&(claim.key.columns(), Some(signed(*generation))))
+            {
+                *generation = unsigned(*stored);
+            }
+        }
+        transaction.commit().await?;
+        Ok(Some(results))
+    }
+
+    /// Gives places back, those that are still the replica's with this generation. Returns how many.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn release_sessions(
+        &self,
+        owner: Incarnation,
+        released: &[(SessionKey, u64)],
+    ) -> Result<u64, StoreError> {
+        let mut released: Vec<_> = released.iter().map(|(key, generation)| (key.columns(), *generation)).collect();
+        released.sort_unstable();
+        let released: Vec<Value> =
+            released.into_iter().map(|((kind, subject), generation)| json!([kind, subject, generation])).collect();
+        sql_of(
+            "UPDATE sessions SET owner = NULL WHERE owner = $1 AND EXISTS (SELECT 1 FROM json_each($2) \
+             WHERE json_extract(value, '$[0]') = kind AND json_extract(value, '$[1]') = subject \
+             AND json_extract(value, '$[2]') = generation)",
+            "UPDATE sessions SET owner = NULL FROM json_array_elements($2::json) AS released(value) WHERE owner = $1 \
+             AND kind = (value->>0)::bigint AND subject = (value->>1)::bigint AND generation = (value->>2)::bigint",
+        )
+        .bind(owner.0)
+        .bind(Value::Array(released).to_string())
+        .execute(&self.writer)
+        .await
+    }
+
+    /// Returns the live replica that has the session of a workspace. One look-up, by unique keys.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn workspace_session(&self, name: &WorkspaceName) -> Result<Option<SessionOwner>, StoreError> {
+        let statement = clocked!(
+            "SELECT subject, generation, instance, replicas.id, peer_url FROM workspaces \
+             JOIN sessions ON kind = 1 AND subject = workspaces.id JOIN replicas ON replicas.id = sessions.owner \
+             WHERE workspaces.name = $1 AND expires_at > ",
+            ""
+        );
+        let row = statement.bind(name.as_str()).fetch_optional(&self.readers).await?;
+        let read = |row: &Row| {
+            Ok(SessionOwner {
+                workspace: WorkspaceId(row.get("subject")?),
+                incarnation: Incarnation(row.get("id")?),
+                peer_url: row.get("peer_url")?,
+                generation: unsigned(row.get("generation")?),
+                instance: row.get::<i64>("instance")?.cast_unsigned(),
+            })
+        };
+        row.as_ref().map(read).transpose()
+    }
+
+    /// Removes free rows, and those of replicas that do not live, at most so many; raises the floor to their generations.
+    /// Returns how many.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`]; then nothing is removed.
+    ///
+    /// # Cancel safety
+    /// Dropped before it returns, it removes everything or nothing.
+    pub async fn reap_sessions(&self, most: u32) -> Result<u64, StoreError> {
+        let mut transaction = self.write(About::Replicas).await?;
+        let free = clocked!(
+            "SELECT kind, subject, generation FROM sessions WHERE owner IS NULL OR owner NOT IN \
+             (SELECT id FROM replicas WHERE expires_at > ",
+            ") ORDER BY kind, subject LIMIT $1"
+        );
+        let (mut highest, mut free_rows) = (0, Vec::new());
+        for row in free.bind(most).fetch_all(&mut transaction).await? {
+            let generation: i64 = row.get("generation")?;
+            highest = highest.max(generation);
+            free_rows.push(json!([row.get::<i64>("kind")?, row.get::<i64>("subject")?, generation]));
+        }
+        if free_rows.is_empty() {
+            return Ok(0);
+        }
+        sql("UPDATE session_floor SET generation = $1 WHERE id = 1 AND generation < $1")
+            .bind(highest)
+            .execute(&mut transaction)
+            .await?;
+        // A row that was claimed meanwhile has another generation, and stays.
+        let removed = sql_of(
+            "DELETE FROM sessions WHERE EXISTS (SELECT 1 FROM json_each($1) WHERE json_extract(value, '$[0]') = kind \
+             AND json_extract(value, '$[1]') = subject AND json_extract(value, '$[2]') = generation)",
+            "DELETE FROM sessions USING json_array_elements($1::json) AS free(value) WHERE kind = (value->>0)::bigint \
+             AND subject = (value->>1)::bigint AND generation = (value->>2)::bigint",
+        )
+        .bind(Value::Array(free_rows).to_string())
+        .execute(&mut transaction)
+        .await?;
+        transaction.commit().await?;
+        Ok(removed)
+    }
+}
+
+/// Reads and locks the rows of claims, in their order, so that two batches cannot wait for each other.
+async fn locked(transaction: &mut Transaction, claims: &[SessionClaim]) -> Result<Vec<SessionRow>, StoreError> {
+    let keys: Vec<Value> =
+        claims.iter().map(|claim| claim.key.columns()).map(|(kind, key)| json!([kind, key])).collect();
+    let statement = sql_of(
+        "SELECT *, (SELECT expires_at FROM replicas WHERE id = owner) AS lease_until FROM sessions WHERE EXISTS \
+         (SELECT 1 FROM json_each($1) WHERE json_extract(value, '$[0]') = kind AND json_extract(value, '$[1]') = subject) \
+         ORDER BY kind, subject",
+        "SELECT *, (SELECT expires_at FROM replicas WHERE id = owner) AS lease_until FROM sessions \
+         WHERE (kind, subject) IN (SELECT (value->>0)::bigint, (value->>1)::bigint FROM json_array_elements($1::json) \
+         AS claims(value)) ORDER BY kind, subject FOR UPDATE",
+    );
+    let rows = statement.bind(Value::Array(keys).to_string()).fetch_all(transaction).await?;
+    let read = |row: &Row| {
+        Ok(SessionRow {
+            key: (row.get("kind")?, row.get("subject")?),
+            generation: row.get("generation")?,
+            owner: row.get("owner")?,
+            lease_until: row.get::<Option<i64>>("lease_until")?.unwrap_or_default(),
+            instance: row.get("instance")?,
+            is_claimed: false,
+        })
+    };
+    rows.iter().map(read).collect()
+}
+
+/// Decides on one claim, and enters it into the rows.
+fn decide(rows: &mut Vec<SessionRow>, claim: &SessionClaim, owner: Incarnation, floor: i64) -> ClaimResult {
+    let (key, instance) = (claim.key.columns(), claim.instance.cast_signed());
+    let known = claim.known.map(signed);
+    let at = rows.iter().position(|row| row.key == key);
+    let before = at.and_then(|at| rows.get(at)).copied();
+    if let (Some(before), Some(known)) = (before, known)
+        && before.owner.is_some()
+        && before.generation > known
+        && before.instance != instance
+    {
+        return ClaimResult::Displaced;
+    }
+    let highest = before.map_or(0, |row| row.generation).max(known.unwrap_or(0)).max(floor);
+    let (generation, owner) = (highest.saturating_add(1), Some(owner.0));
+    let row = SessionRow { key, generation, owner, lease_until: i64::MAX, instance, is_claimed: true };
+    match at.and_then(|at| rows.get_mut(at)) {
+        Some(place) => *place = row,
+        None => rows.push(row),
+    }
+    let previous = before.and_then(|row| Some((Incarnation(row.owner?), unsigned(row.generation))));
+    ClaimResult::Owned { generation: unsigned(row.generation), previous }
+}
+
+impl SessionRow {
+    fn to_json(self) -> Value {
+        let (kind, subject) = self.key;
+        json!([kind, subject, self.generation, self.instance])
+    }
+}
+
+fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or_default()
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use super::*;
+use crate::each::{each, warm};
+use crate::{NewReplica, ReplicaState};
+use gateway_types::UnixSeconds;
+
+const LEASE: Duration = Duration::from_secs(60);
+
+async fn replica(store: &Store) -> Incarnation {
+    let new = NewReplica { peer_url: "https://a:1", version: "1", zone: "z", public_url: "https://z", lease: LEASE };
+    store.add_replica(&new).await.unwrap().unwrap()
+}
+
+async fn dies(store: &Store, replica: Incarnation) {
+    store.renew_replica(replica, ReplicaState::Serving, Duration::ZERO).await.unwrap();
+}
+
+fn key(number: i64) -> SessionKey {
+    if number % 2 == 0 { SessionKey::Workspace(WorkspaceId(number)) } else { SessionKey::Cluster(ClusterId(number)) }
+}
+
+fn claim(number: i64, instance: u64) -> SessionClaim {
+    SessionClaim { key: key(number), instance, known: None }
+}
+
+async fn claims(store: &Store, owner: Incarnation, claim: SessionClaim) -> Option<ClaimResult> {
+    store.claim_sessions(owner, &[claim]).await.unwrap().map(|results| results[0])
+}
+
+/// Reads the owner of a place, if it lives, with the generation and the agent's process.
+async fn owner_of(store: &Store, key: SessionKey) -> Option<(Incarnation, u64, u64)> {
+    let (kind, subject) = key.columns();
+    let statement = clocked!(
+        "SELECT owner, generation, instance FROM sessions WHERE kind = $1 AND subject = $2 \
+         AND owner IN (SELECT id FROM replicas WHERE expires_at > ",
+        ")"
+    );
+    let row = statement.bind(kind).bind(subject).fetch_optional(&store.readers).await.unwrap()?;
+    let number = |name| row.get::<i64>(name).unwrap();
+    Some((Incarnation(number("owner")), unsigned(number("generation")), number("instance").cast_unsigned()))
+}
+
+#[tokio::test]
+async fn newest_claim_wins_and_its_owner_is_found_while_it_lives() {
+    each(async |store| {
+        let (first, second) = (replica(store).await, replica(store).await);
+        let owned = |generation, previous| Some(ClaimResult::Owned { generation, previous });
+        assert_eq!(claims(store, first, claim(2, u64::MAX)).await, owned(1, None));
+        assert_eq!(claims(store, second, claim(2, 8)).await, owned(2, Some((first, 1))));
+        assert_eq!(owner_of(store, key(2)).await, Some((second, 2, 8)));
+        // A release of what another has by now changes nothing.
+        assert_eq!(store.release_sessions(first, &[(key(2), 1)]).await.unwrap(), 0);
+        assert_eq!(store.release_sessions(second, &[(key(2), 1)]).await.unwrap(), 0);
+        assert!(owner_of(store, key(2)).await.is_some());
+        dies(store, second).await;
+        assert_eq!(owner_of(store, key(2)).await, None);
+        assert_eq!(claims(store, second, claim(2, 9)).await, None, "its lease is over");
+        assert_eq!(claims(store, first, claim(2, 9)).await, owned(3, None));
+        assert_eq!(store.release_sessions(first, &[(key(2), 3)]).await.unwrap(), 1);
+        assert_eq!(owner_of(store, key(2)).await, None);
+        assert_eq!(claims(store, first, claim(2, 9)).await, owned(4, None));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn agent_that_had_an_older_session_is_displaced_by_a_newer_process() {
+    each(async |store| {
+        let (first, second) = (replica(store).await, replica(store).await);
+        claims(store, first, claim(2, 7)).await;
+        claims(store, first, claim(2, 8)).await;
+        let older = SessionClaim { known: Some(1), ..claim(2, 7) };
+        assert_eq!(claims(store, second, older).await, Some(ClaimResult::Displaced));
+        assert_eq!(claims(store, first, older).await, Some(ClaimResult::Displaced));
+        assert_eq!(owner_of(store, key(2)).await, Some((first, 2, 8)), "a refusal changes nothing");
+        // The newer process itself, and any once that one's replica is gone.
+        let itself = SessionClaim { known: Some(1), ..claim(2, 8) };
+        assert!(matches!(claims(store, second, itself).await, Some(ClaimResult::Owned { generation: 3, .. })));
+        dies(store, second).await;
+        assert!(matches!(claims(store, first, older).await, Some(ClaimResult::Owned { generation: 4, .. })));
+        // The database is older than what the agent knows.
+        let ahead = SessionClaim { known: Some(90), ..claim(2, 7) };
+        assert!(matches!(claims(store, first, ahead).await, Some(ClaimResult::Owned { generation: 91, .. })));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn batch_has_its_results_in_order_and_the_later_claim_of_a_place_wins() {
+    each(async |store| {
+        let owner = replica(store).await;
+        let batch: Vec<_> = (0..500).rev().map(|number| claim(number, 1)).chain([claim(3, 5)]).collect();
+        let results = store.claim_sessions(owner, &batch).await.unwrap().unwrap();
+        assert_eq!(results.len(), batch.len());
+        assert!(results[..500].iter().all(|result| matches!(result, ClaimResult::Owned { generation: 1, .. })));
+        assert_eq!(results[500], ClaimResult::Owned { generation: 2, previous: Some((owner, 1)) });
+        assert_eq!(owner_of(store, key(3)).await.map(|(.., instance)| instance), Some(5));
+        assert_eq!(store.claim_sessions(owner, &[]).await.unwrap(), Some(Vec::new()));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn rows_that_are_removed_leave_their_generations_behind() {
+    each(async |store| {
+        let (owner, other) = (replica(store).await, replica(store).await);
+        for _ in 0..5 {
+            claims(store, owner, claim(2, 1)).await;
+        }
+        claims(store, owner, claim(4, 1)).await;
+        claims(store, other, claim(6, 1)).await;
+        assert_eq!(store.reap_sessions(10).await.unwrap(), 0);
+        store.release_sessions(owner, &[(key(2), 5)]).await.unwrap();
+        assert_eq!(store.reap_sessions(10).await.unwrap(), 1);
+        assert!(matches!(claims(store, owner, claim(2, 1)).await, Some(ClaimResult::Owned { generation: 6, .. })));
+        assert!(matches!(claims(store, owner, claim(8, 1)).await, Some(ClaimResult::Owned { generation: 6, .. })));
+        dies(store, owner).await;
+        assert_eq!(store.reap_sessions(2).await.unwrap(), 2);
+        assert_eq!(store.reap_sessions(10).await.unwrap(), 1);
+        assert!(owner_of(store, key(6)).await.is_some());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn session_of_a_workspace_is_found_by_its_name_in_one_look_up() {
+    each(async |store| {
+        let (name, ann) = ("one".parse().unwrap(), "ann".parse().unwrap());
+        assert_eq!(store.workspace_session(&name).await.unwrap(), None, "there is no such workspace");
+        store.create_agent_token(&name, &ann, UnixSeconds::new(1)).await.unwrap();
+        assert_eq!(store.workspace_session(&name).await.unwrap(), None, "it has no session");
+        let (_, workspace) = store.workspace_ids(&[&name]).await.unwrap().remove(0);
+        let incarnation = replica(store).await;
+        let claimed = SessionClaim { key: SessionKey::Workspace(workspace), instance: u64::MAX, known: None };
+        claims(store, incarnation, claimed).await;
+        let (peer_url, instance) = ("https://a:1".to_owned(), u64::MAX);
+        let owner = SessionOwner { workspace, incarnation, peer_url, generation: 1, instance };
+        assert_eq!(store.workspace_session(&name).await.unwrap(), Some(owner));
+        dies(store, incarnation).await;
+        assert_eq!(store.workspace_session(&name).await.unwrap(), None, "its replica is gone");
+    })
+    .await;
+}
+
+/// Of claims that come at once for a place without a row, none is there to be locked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_two_claims_of_a_place_have_one_generation_although_they_come_at_once() {
+    each(async |store| {
+        let mut owners = Vec::new();
+        for _ in 0..4 {
+            owners.push(replica(store).await);
+        }
+        warm(store).await;
+        for round in 0..5 {
+            let mut claiming = JoinSet::new();
+            for (owner, instance) in owners.iter().flat_map(|owner| [(*owner, 1), (*owner, 2)]) {
+                let store = store.clone();
+                claiming.spawn(async move { claims(&store, owner, claim(round, instance)).await });
+            }
+            let mut generations = Vec::new();
+            for result in claiming.join_all().await {
+                let Some(ClaimResult::Owned { generation, .. }) = result else { panic!("its lease lives: {result:?}") };
+                generations.push(generation);
+            }
+            let last = owner_of(store, key(round)).await.map(|(_, generation, _)| generation);
+            generations.sort_unstable();
+            assert_eq!(generations.last().copied(), last);
+            generations.dedup();
+            assert_eq!(generations.len(), 2 * owners.len());
+        }
+    })
+    .await;
+}
+
+/// Claims, releases, ends of leases and removals by chance, beside a model: generations of a place only grow, and a place is
+/// the last claimant's for as long as that lives.
+#[tokio::test]
+async fn places_follow_a_model_over_any_order_of_events() {
+    each(async |store| {
+        let mut owners = [replica(store).await, replica(store).await, replica(store).await];
+        let (mut highest, mut held) = (BTreeMap::<i64, u64>::new(), BTreeMap::<i64, (Incarnation, u64)>::new());
+        let mut dice: u64 = 0x9e37_79b9_7f4a_7c15;
+        for _ in 0..300 {
+            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let (what, which) = (dice >> 60, usize::try_from(dice >> 33).unwrap() % 3);
+            let (owner, place) = (owners[which], i64::try_from(dice >> 40 & 7).unwrap());
+            match what {
+                0 => {
+                    dies(store, owner).await;
+                    held.retain(|_, (of, _)| *of != owner);
+                    assert_eq!(claims(store, owner, claim(place, 1)).await, None);
+                    owners[which] = replica(store).await;
+                }
+                1 => drop(store.reap_sessions(3).await.unwrap()),
+                2..=5 => {
+                    let known = held.get(&place).copied();
+                    let generation = known.map_or(1, |(_, generation)| generation);
+                    let is_its = known.is_some_and(|(of, _)| of == owner);
+                    let released = store.release_sessions(owner, &[(key(place), generation)]).await.unwrap();
+                    assert_eq!(released, u64::from(is_its));
+                    if is_its {
+                        held.remove(&place);
+                    }
+                }
+                _ => {
+                    let Some(ClaimResult::Owned { generation, previous }) = claims(store, owner, claim(place, 1)).await
+                    else {
+                        panic!("its lease lives");
+                    };
+                    assert!(generation > highest.get(&place).copied().unwrap_or(0), "generations grow");
+                    assert_eq!(previous, held.insert(place, (owner, generation)));
+                    highest.insert(place, generation);
+                }
+            }
+            for place in 0..8 {
+                let found = owner_of(store, key(place)).await;
+                assert_eq!(found.map(|(owner, generation, _)| (owner, generation)), held.get(&place).copied());
+            }
+        }
+    })
+    .await;
+}
