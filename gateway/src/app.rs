@@ -8,6 +8,7 @@ mod environments;
 mod error;
 mod listeners;
 mod outage;
+mod replicas;
 mod run;
 mod sign_in;
 mod sign_ins;
@@ -23,12 +24,13 @@ use self::assemble::Base;
 use self::ci::CiParts;
 use self::environments::EnvironmentParts;
 use self::listeners::{ListenerTls, Listeners};
+use self::replicas::{PeerPort, ReplicaParts};
 use self::sign_ins::SignIns;
 use gateway_agents::identity::AgentIdentities;
 use gateway_agents::registry::Registry;
 use gateway_agents::service::AgentService;
 use gateway_auth::sign_in::link::SignInLink;
-use gateway_config::Config;
+use gateway_config::{Config, Directory};
 use gateway_edge::admin::Admin;
 use gateway_edge::service::Edge;
 use gateway_environments::service::Environments;
@@ -71,6 +73,8 @@ pub struct App {
     ci: CiParts,
     environments: EnvironmentParts,
     sign_ins: SignIns,
+    /// This process among other replicas.
+    replica: Option<ReplicaParts>,
 }
 
 /// Parts that are bound and read before the store is opened.
@@ -80,6 +84,7 @@ struct Bound {
     certificates: Vec<Arc<Tls>>,
     limits: Arc<UsageLimits>,
     listeners: Listeners,
+    peers: Option<PeerPort>,
 }
 
 /// Addresses that a gateway listens on.
@@ -109,14 +114,19 @@ impl App {
     pub async fn bind_with(mut config: Config, inherited: InheritedSockets) -> Result<Self, StartError> {
         gateway_config::advice(&config).iter().for_each(|advice| warn!("{advice}"));
         // First of all: while another gateway serves, its addresses are not free either.
-        let single = Arc::new(SingleGateway::take(&config.store, PATIENCE).await?);
+        let single = Arc::new(match &config.directory {
+            Directory::Memory => SingleGateway::take(&config.store, PATIENCE).await?,
+            // Its lease among the replicas entitles it.
+            Directory::Store(_) => SingleGateway::shared(&config.store),
+        });
         let renewal = certified(&config).await?;
         let tls = ListenerTls::load(&config)?;
         let certificates = tls.certificates();
         let limits = UsageLimits::new(&config.limits, Instant::now().into_std());
         let listeners = Listeners::bind(&config, &limits, tls, inherited)?;
         listeners.settle(&mut config)?;
-        let bound = Bound { single, renewal, certificates, limits, listeners };
+        let peers = PeerPort::bind(&config).await?;
+        let bound = Bound { single, renewal, certificates, limits, listeners, peers };
         // On the heap: it holds all parts of a gateway.
         Box::pin(assemble::assemble(config, bound)).await
     }

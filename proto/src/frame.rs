@@ -8,7 +8,7 @@ use prost::Message;
 use prost::encoding::{decode_varint, encode_varint, encoded_len_varint};
 use thiserror::Error;
 
-use crate::hello::{Hello, Welcome};
+use crate::hello::{Hello, RelayTicket, Welcome};
 use crate::id::ChannelId;
 use crate::limit::{FRAME_BYTES_MAX, GRANTS_PER_FRAME_MAX, PAYLOAD_BYTES_MAX, TEXT_BYTES_MAX};
 use crate::reason::Reason;
@@ -84,6 +84,8 @@ pub enum Body {
         /// Earliest redial, in milliseconds.
         redial_after_ms: u32,
     },
+    /// Gateway to agent: adds one more link, which ends at another replica.
+    OpenLane(RelayTicket),
     /// Ends the session; the last frame.
     Close {
         /// Reason of the end.
@@ -155,6 +157,7 @@ impl Body {
             | Self::Ping { .. }
             | Self::Pong { .. }
             | Self::Drain { .. }
+            | Self::OpenLane(_)
             | Self::Close { .. } => false,
         }
     }
@@ -266,6 +269,9 @@ impl Frame {
             Body::Drain { deadline_ms, redial_after_ms } => {
                 Some(Wire::Drain(wire::Drain { deadline_ms: *deadline_ms, redial_after_ms: *redial_after_ms }))
             }
+            Body::OpenLane(relay) => {
+                Some(Wire::OpenLane(wire::OpenLane { replica: relay.replica, ticket: relay.ticket.clone() }))
+            }
             Body::Close { reason, detail } => {
                 Some(Wire::Close(wire::Close { reason: reason.to_wire(), detail: detail.clone() }))
             }
@@ -301,6 +307,7 @@ impl Frame {
             Some(Wire::Drain(drain)) => {
                 Body::Drain { deadline_ms: drain.deadline_ms, redial_after_ms: drain.redial_after_ms }
             }
+            Some(Wire::OpenLane(open)) => Body::OpenLane(RelayTicket::from_wire(open.replica, open.ticket)?),
             Some(Wire::Close(close)) => {
                 Body::Close { reason: Reason::from_wire(close.reason), detail: text(close.detail, "detail")? }
             }

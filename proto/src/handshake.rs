@@ -79,6 +79,8 @@ mod tests {
             lanes: 1,
             apps: Vec::new(),
             host: HostMode::Auto,
+            relay: None,
+            seal: bytes::Bytes::new(),
         }
     }
 

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use crate::frame::{FrameError, port, text};
 use crate::id::{Generation, SessionId};
 use crate::limit::{
-    CHANNELS_MAX, FEATURES_MAX, LANES_MAX, OPEN_CREDIT_BYTES, PAYLOAD_BYTES_MAX, PORTS_MAX, URL_BYTES_MAX,
-    WINDOW_BYTES_MAX, WINDOW_BYTES_MIN,
+    CHANNELS_MAX, FEATURES_MAX, LANES_MAX, OPEN_CREDIT_BYTES, PAYLOAD_BYTES_MAX, PORTS_MAX, SEAL_BYTES_MAX,
+    TICKET_BYTES_MAX, URL_BYTES_MAX, WINDOW_BYTES_MAX, WINDOW_BYTES_MIN,
 };
 use crate::version::VersionRange;
 use crate::wire;
@@ -42,6 +42,10 @@ pub struct Hello {
     pub apps: Vec<Port>,
     /// Host that apps see on ports of which nothing else says it.
     pub host: HostMode,
+    /// The replica at which the link ends, if it is a relay lane.
+    pub relay: Option<RelayTicket>,
+    /// Seal of the last Welcome; empty without one. At most [`SEAL_BYTES_MAX`] bytes.
+    pub seal: Bytes,
 }
 
 /// Names the session that an agent wants another lane of.
@@ -51,6 +55,15 @@ pub struct Join {
     pub session: SessionId,
     /// The secret that its Welcome carried.
     pub secret: Bytes,
+}
+
+/// Permission to add one relay lane, and the replica at which that ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RelayTicket {
+    /// The replica: the number of its process start.
+    pub replica: u64,
+    /// Secret, good once; at most [`TICKET_BYTES_MAX`] bytes.
+    pub ticket: Bytes,
 }
 
 /// Role of an agent.
@@ -140,6 +153,8 @@ pub struct Welcome {
     /// URL at which people reach the workspace. Its host is `NAME.ZONE`; with `PORT-` before it, it is one of the
     /// ports. Empty for a cluster, and from a gateway that does not say it.
     pub workspace_url: String,
+    /// Proof of the generation, for the next Hello; empty from a gateway without replicas. At most [`SEAL_BYTES_MAX`] bytes.
+    pub seal: Bytes,
 }
 
 /// A session goes on over a new link.
@@ -174,6 +189,11 @@ impl Hello {
             apps: self.apps.iter().map(|port| port.to_wire()).collect(),
             // The host mode of the session has no flag for being said: `auto` is its default.
             host: self.host.to_wire().into(),
+            relay: self
+                .relay
+                .as_ref()
+                .map(|relay| wire::Relay { replica: relay.replica, ticket: relay.ticket.clone() }),
+            seal: self.seal.clone(),
         }
     }
 
@@ -212,7 +232,18 @@ impl Hello {
             lanes: hello.lanes.min(LANES_MAX),
             apps: hello.apps.iter().map(Port::from_wire).collect::<Result<_, _>>()?,
             host: HostMode::from_wire(hello.host, false)?,
+            relay: hello.relay.map(|relay| RelayTicket::from_wire(relay.replica, relay.ticket)).transpose()?,
+            seal: seal(hello.seal)?,
         })
+    }
+}
+
+impl RelayTicket {
+    pub(crate) fn from_wire(replica: u64, ticket: Bytes) -> Result<Self, FrameError> {
+        if ticket.len() > TICKET_BYTES_MAX {
+            return Err(FrameError::Field { field: "ticket" });
+        }
+        Ok(Self { replica, ticket })
     }
 }
 
@@ -296,6 +327,7 @@ impl Welcome {
             lanes: self.lanes,
             join_secret: self.join_secret.clone(),
             workspace_url: self.workspace_url.clone(),
+            seal: self.seal.clone(),
         }
     }
 
@@ -328,8 +360,13 @@ impl Welcome {
             lanes: welcome.lanes.min(LANES_MAX),
             join_secret: welcome.join_secret,
             workspace_url: url(welcome.workspace_url, "workspace_url")?,
+            seal: seal(welcome.seal)?,
         })
     }
+}
+
+fn seal(bytes: Bytes) -> Result<Bytes, FrameError> {
+    if bytes.len() <= SEAL_BYTES_MAX { Ok(bytes) } else { Err(FrameError::Field { field: "seal" }) }
 }
 
 fn url(text: String, field: &'static str) -> Result<String, FrameError> {

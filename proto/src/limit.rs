@@ -118,6 +118,12 @@ pub const URL_BYTES_MAX: usize = 512;
 /// Lanes of one session.
 pub const LANES_MAX: u32 = 16;
 
+/// Longest ticket of a relay lane, in bytes.
+pub const TICKET_BYTES_MAX: usize = 64;
+
+/// Longest seal of a generation, in bytes.
+pub const SEAL_BYTES_MAX: usize = 128;
+
 /// Ports in one Hello.
 pub const PORTS_MAX: usize = 256;
 

@@ -34,6 +34,7 @@ use self::numbering::Numbering;
 use self::replay::Replay;
 use self::schedule::Schedule;
 use crate::frame::{Body, Open};
+use crate::hello::RelayTicket;
 use crate::id::ChannelId;
 use crate::limit::{
     CHANNELS_MAX, INTERACTIVE_BYTES_MAX, OPEN_CREDIT_BYTES, OPENS_QUEUED_MAX, PAYLOAD_BYTES_ALONE, REPLAY_BYTES_MAX,
@@ -447,6 +448,16 @@ impl Mux {
         let asked = Body::Drain { deadline_ms: milliseconds(deadline), redial_after_ms: milliseconds(redial_after) };
         self.drain = Some(asked.clone());
         self.control.push_back(asked);
+    }
+
+    /// Asks the agent for one more link, which ends at another replica. Not repeated on a later link: the ticket is good
+    /// for a short time only. Returns whether the agent may receive it: a session without a link has nothing to say.
+    pub fn want_lane(&mut self, wanted: RelayTicket) -> bool {
+        let is_sent = matches!(self.state, State::Up) && self.control.len() < OPENS_QUEUED_MAX;
+        if is_sent {
+            self.control.push_back(Body::OpenLane(wanted));
+        }
+        is_sent
     }
 
     /// Returns the next event for the application.

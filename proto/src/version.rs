@@ -21,8 +21,11 @@ pub const FEATURE_RECONCILE: &str = "reconcile";
 /// The agent of a workspace says on which ports something listens, when it is asked (`tunnel_proto::listening`).
 pub const FEATURE_LISTENING: &str = "listening";
 
+/// The agent of a workspace adds lanes that end at other replicas, when it is asked to.
+pub const FEATURE_RELAY_LANES: &str = "relay_lanes";
+
 /// Features that this program can use when the peer can too. Names are stable.
-pub const FEATURES: &[&str] = &[FEATURE_RESUME, FEATURE_LANES, FEATURE_LISTENING];
+pub const FEATURES: &[&str] = &[FEATURE_RESUME, FEATURE_LANES, FEATURE_LISTENING, FEATURE_RELAY_LANES];
 
 /// The same for sessions of cluster agents, which have no lanes: they carry one conversation.
 pub const FEATURES_CLUSTER: &[&str] = &[FEATURE_RESUME, FEATURE_RECONCILE];

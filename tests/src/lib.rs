@@ -23,6 +23,7 @@
 pub mod browser;
 pub mod buffer;
 pub mod cluster;
+pub mod fleet;
 pub mod jobs;
 pub mod provider;
 pub mod raw;
@@ -159,11 +160,17 @@ impl TestGateway {
     }
 
     /// Starts an agent that dials another address than the gateway's own, soon and again and again, without waiting.
-    pub fn start_eager_agent(&self, address: SocketAddr, token: &str, exposed: Vec<Port>) -> TestAgent {
+    pub fn start_eager_agent(
+        &self,
+        address: SocketAddr,
+        transport: Transport,
+        token: &str,
+        exposed: Vec<Port>,
+    ) -> TestAgent {
         let soon = Duration::from_millis(50);
         let backoff = Backoff { first: soon, max: soon, absence_max: soon, ..Backoff::default() };
         let token = TokenSource::Value(token.into());
-        let options = options(self.dialed_at(address), Transport::default(), token, exposed);
+        let options = options(self.dialed_at(address), transport, token, exposed);
         TestAgent::run(Agent { backoff, ..options.agent() })
     }
 

@@ -1,8 +1,8 @@
 //! A TCP relay that breaks connections as networks do.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{ReadHalf, WriteHalf};
@@ -36,7 +36,7 @@ pub struct Relay {
 
 #[derive(Debug)]
 struct Shared {
-    target: SocketAddr,
+    target: Mutex<SocketAddr>,
     is_up: AtomicBool,
     /// Bytes after which the next connection is reset; `usize::MAX` for never.
     fuse: AtomicUsize,
@@ -50,7 +50,7 @@ impl Relay {
         let address = listener.local_addr().expect("bound");
         let (cuts, cut) = watch::channel(Cut::End);
         let shared = Arc::new(Shared {
-            target,
+            target: Mutex::new(target),
             is_up: AtomicBool::new(true),
             fuse: AtomicUsize::new(usize::MAX),
             connections: AtomicUsize::new(0),
@@ -63,6 +63,11 @@ impl Relay {
     /// Breaks every connection that there is.
     pub fn cut(&self, how: Cut) {
         self.cuts.send_replace(how);
+    }
+
+    /// Leads new connections to another address.
+    pub fn lead_to(&self, target: SocketAddr) {
+        *self.shared.target.lock().expect("no panic") = target;
     }
 
     /// Takes no new connections.
@@ -103,7 +108,8 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>, cut: watch::Receiver<
 
 /// Carries one connection until it is broken, or ends by itself.
 async fn carry(mut near: TcpStream, shared: Arc<Shared>, mut cut: watch::Receiver<Cut>) {
-    let Ok(mut far) = TcpStream::connect(shared.target).await else { return };
+    let target = *shared.target.lock().expect("no panic");
+    let Ok(mut far) = TcpStream::connect(target).await else { return };
     for stream in [&near, &far] {
         stream.set_nodelay(true).expect("a socket");
     }

@@ -37,6 +37,8 @@ pub fn hello() -> Hello {
         lanes: 1,
         apps: Vec::new(),
         host: HostMode::Auto,
+        relay: None,
+        seal: bytes::Bytes::new(),
     }
 }
 

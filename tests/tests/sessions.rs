@@ -31,6 +31,8 @@ mod lifecycle;
 mod pods;
 #[path = "sessions/raw_agent.rs"]
 mod raw_agent;
+#[path = "sessions/replicas.rs"]
+mod replicas;
 #[path = "sessions/resume.rs"]
 mod resume;
 #[path = "sessions/resume_hostile.rs"]

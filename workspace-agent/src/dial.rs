@@ -17,6 +17,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use thiserror::Error;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -24,7 +25,7 @@ use tracing::{info, warn};
 use tunnel_link::backoff::Backoff;
 use tunnel_link::grpc::{ConnectError, DialedLink, drive};
 use tunnel_link::session::{LinkEnd, LinkHold, Session};
-use tunnel_proto::hello::{Hello, Join, Role, Welcome};
+use tunnel_proto::hello::{Hello, Role, Welcome};
 use tunnel_proto::limit::{OPEN_CREDIT_BYTES, REPLAY_BYTES_MAX, RESUME_ANSWER_TIMEOUT, SESSION_BUDGET_BYTES};
 use tunnel_proto::mux::{ReplicaBudget, SessionError, replay_budget};
 use tunnel_proto::reason::Reason;
@@ -38,6 +39,7 @@ pub use self::credential::{BadClientFiles, ClientFiles, ClientKey};
 use self::decide::Streak;
 pub(crate) use self::decide::with_sources;
 pub use self::decide::{AfterFailure, DialFailure, decide};
+pub use self::lane::{LaneKind, RelayLanes};
 pub use self::network::{LocalMachine, Network};
 pub use self::socket::AppSocket;
 pub use self::transport::{DialHistory, Transport, TransportPlan, cannot_pass};
@@ -143,8 +145,12 @@ pub struct Agent<N> {
     pub instance: u64,
     /// Links that its session should have.
     pub lanes: u32,
-    /// The session of which this agent is one more lane, if it is one.
-    pub join: Option<Join>,
+    /// The lane that this agent is, if it is one.
+    pub lane: Option<LaneKind>,
+    /// Relay lanes that gateways asked for.
+    pub relays: RelayLanes,
+    /// Proof of the last session's generation; empty without one.
+    pub seal: Bytes,
     /// Memory budget of its sessions, together.
     pub budget: Arc<ReplicaBudget>,
     /// The part of it that they may keep for a resume, together.
@@ -174,7 +180,9 @@ impl<N: Network> Agent<N> {
             roll: Box::new(rand::random),
             instance: rand::random(),
             lanes: 1,
-            join: None,
+            lane: None,
+            relays: RelayLanes::default(),
+            seal: Bytes::new(),
             budget: ReplicaBudget::new(SESSION_BUDGET_BYTES),
             replay: replay_budget(REPLAY_BYTES_MAX),
             observer: Box::new(|_event| {}),
@@ -188,6 +196,7 @@ impl<N: Network> Agent<N> {
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), DialEnded> {
         let mut carried = None;
         let result = self.keep_up(&mut carried, &stop).await;
+        self.relays.end().await;
         if result.is_ok() && carried.as_ref().is_some_and(|carried| carried.session.is_detached()) {
             // Boxed: another dial in here would double what an agent takes for as long as it runs.
             Box::pin(self.say_goodbye(&mut carried, &stop)).await;
@@ -213,6 +222,9 @@ impl<N: Network> Agent<N> {
             // Hears of `stop` itself: a session that is up still has to say goodbye.
             let Some((failure, up)) = self.one_link(carried, stop, stop).await? else { return Ok(()) };
             self.forget_ended(carried).await;
+            if carried.is_none() && self.ends_with_its_session() {
+                return Ok(());
+            }
             streak.count(&failure, up, &self.backoff);
             let failures = streak.failures();
             let bounds = streak.bounds(&self.backoff, carried.is_some());
@@ -251,7 +263,7 @@ impl<N: Network> Agent<N> {
     /// users waiting until the grace is over. An agent that does not get there in time leaves without a word.
     async fn say_goodbye(&mut self, carried: &mut Option<ActiveSession>, stop: &CancellationToken) {
         // A lane ends with its session, whose own agent says so.
-        if self.join.is_some() {
+        if self.lane.is_some() {
             return;
         }
         (self.observer)(AgentEvent::Dialing);
@@ -309,10 +321,12 @@ impl<N: Network> Agent<N> {
             ports: self.ports.exposed.clone(),
             default_port: self.ports.default,
             // Also beside a resume: a lane that cannot go on must not become a session of its own.
-            join: self.join.clone(),
+            join: self.lane.as_ref().and_then(LaneKind::join),
             lanes: self.lanes,
             apps: self.ports.apps.clone(),
             host: self.ports.host,
+            relay: self.lane.as_ref().and_then(LaneKind::relay),
+            seal: self.seal.clone(),
         }
     }
 
@@ -352,6 +366,7 @@ impl<N: Network> Agent<N> {
             carried.get_or_insert_with(|| ActiveSession::new(welcome, self.budget.clone(), self.replay.clone()));
         let link = resumed.unwrap_or_else(|| carried.session.link());
         dialed.attach(link.clone());
+        self.seal = welcome.seal.clone();
         (self.observer)(AgentEvent::Connected { welcome, session: &carried.session });
         info!(
             workspace = %welcome.workspace, session = %welcome.session, generation = %welcome.generation,
@@ -392,6 +407,7 @@ impl<N: Network> Agent<N> {
                 }
                 () = at(lost_at) => break Some(link.lost()),
                 () = carried.serve(&network) => break Some(driver.as_mut().await),
+                Some(wanted) = session.lane_wanted(), if self.lane.is_none() => self.add_relay(wanted),
                 () = stop.cancelled() => {
                     session.close(Reason::Shutdown, "the agent is shutting down");
                     break None;

@@ -54,6 +54,14 @@ fn generated_code_of_the_public_services_matches_their_schema() {
     check("environments.v1", &["environments/v1/environments.proto"], generator, &code);
 }
 
+#[test]
+fn generated_code_of_the_replicas_service_matches_its_schema() {
+    let mut generator = generator();
+    // Connections are made by the gateway, and not by tonic.
+    generator.service_generator(tonic_prost_build::configure().build_transport(false).service_generator());
+    check("peers.v1", &["peers/v1/peers.proto"], generator, &proto().join("../gateway/replicas/src/wire"));
+}
+
 fn compare(committed: &Path, fresh: &[u8]) {
     if std::env::var_os("UPDATE_WIRE").is_some() {
         fs::create_dir_all(committed.parent().expect("file has a folder")).expect("folder");

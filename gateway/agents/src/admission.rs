@@ -35,6 +35,20 @@ pub struct Admission {
     factory: SessionFactory,
 }
 
+/// Result of an admission.
+#[derive(Debug)]
+pub enum Admitted {
+    /// A session, or a link for one.
+    Here(Box<AdmittedAgent>),
+    /// A relay lane that ends at another replica.
+    Elsewhere {
+        /// The replica: the number of its process start.
+        replica: u64,
+        /// The agent, entitled to a session.
+        candidate: Box<Candidate>,
+    },
+}
+
 /// A request for a session, as it came over a link.
 #[derive(Debug)]
 pub struct SessionRequest {
@@ -63,17 +77,57 @@ impl Admission {
     /// # Cancel safety
     /// Safe: a session comes up in the last step, which does not wait. A turn, and the use of a credential by this
     /// process, stay taken.
-    pub async fn admit(&self, identity: AgentIdentity, request: SessionRequest) -> Result<AdmittedAgent, RpcRefused> {
+    pub async fn admit(&self, identity: AgentIdentity, request: SessionRequest) -> Result<Admitted, RpcRefused> {
+        if let Some(replica) = request.hello.relay.as_ref().map(|relay| relay.replica) {
+            return self.admit_lane(identity, request, replica).await;
+        }
         let SessionRequest { hello, peer, via } = request;
         // A resuming agent has users that wait, and costs less. After a restart no agent resumes, whatever it asks for.
-        let is_new = !hello.resume.as_ref().is_some_and(|resume| self.factory.knows(&identity.subject, resume));
+        let is_new = !self.factory.knows(&identity.subject, &hello);
         if is_new {
             self.factory.takes_new()?;
             self.turn().await?;
         }
         // Also for resuming agents: a session closed a moment ago may still be there.
         let Entitlement { subject, lease, owned } = self.identities.entitle(identity, hello.instance, is_new).await?;
-        self.factory.provide(Candidate { subject, owned, lease, peer, via, hello })
+        let mut candidate = Candidate { subject, owned, lease, peer, via, hello, generation: None, lane: None };
+        if let Some(peers) = self.factory.peers.as_ref().filter(|_| is_new && candidate.hello.join.is_none()) {
+            candidate.generation = Some(peers.claim(&candidate).await?);
+        }
+        self.factory.provide(candidate).map(Box::new).map(Admitted::Here)
+    }
+
+    /// Admits a relay lane. It is no newcomer: a replica with users asked for it, or it comes back to them.
+    async fn admit_lane(
+        &self,
+        identity: AgentIdentity,
+        request: SessionRequest,
+        replica: u64,
+    ) -> Result<Admitted, RpcRefused> {
+        let SessionRequest { hello, peer, via } = request;
+        let Some(peers) = &self.factory.peers else { return Err(no_lane()) };
+        let Entitlement { subject, lease, owned } = self.identities.entitle(identity, hello.instance, true).await?;
+        let candidate = Candidate { subject, owned, lease, peer, via, hello, generation: None, lane: None };
+        if replica != peers.incarnation() {
+            return Ok(Admitted::Elsewhere { replica, candidate: Box::new(candidate) });
+        }
+        self.provide_lane(candidate).await.map(Box::new).map(Admitted::Here)
+    }
+
+    /// Makes or resumes a relay lane that ends here, of an agent that this or another replica has entitled.
+    ///
+    /// # Errors
+    /// [`RpcRefused`] with the text for the agent's log.
+    ///
+    /// # Cancel safety
+    /// Safe; a ticket stays used.
+    pub async fn provide_lane(&self, mut candidate: Candidate) -> Result<AdmittedAgent, RpcRefused> {
+        if !self.factory.knows(&candidate.subject, &candidate.hello)
+            && let Some(relay) = &candidate.hello.relay
+        {
+            candidate.lane = self.factory.registry.expected.take(&relay.ticket).await;
+        }
+        self.factory.provide(candidate)
     }
 
     /// Returns the maker of sessions.
@@ -95,6 +149,11 @@ impl Admission {
             }
         }
     }
+}
+
+/// Makes the answer for a relay lane that is not waited for.
+fn no_lane() -> RpcRefused {
+    refused(Code::PermissionDenied, "there is no relay lane for this ticket", None)
 }
 
 /// Makes the answer for an agent that has no session here while this gateway drains.

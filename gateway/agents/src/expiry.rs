@@ -74,6 +74,7 @@ fn end(session: &LiveSession) {
         Credential::Job { .. } => (Reason::Revoked, "the time for which this job may be connected is over"),
         Credential::Certificate { .. } => (Reason::SessionLost, "the client certificate has expired"),
         Credential::Pod { .. } => (Reason::SessionLost, "the service-account token has expired"),
+        Credential::Relayed { .. } => (Reason::SessionLost, "the agent's credential has expired"),
     };
     info!(agent = %session.subject, session = %session.id, %credential, detail, "session ended");
     session.tunnel.close(reason, detail);

@@ -54,6 +54,14 @@ pub struct AgentIdentity {
     once: Option<Once>,
 }
 
+impl AgentIdentity {
+    /// Takes over the identity of an agent that another replica has authenticated, and whose credential that has used.
+    #[must_use]
+    pub(crate) fn relayed(subject: Subject, lease: SessionLease) -> Self {
+        Self { subject, lease, once: None }
+    }
+}
+
 /// An agent that is entitled to a session now.
 #[derive(Debug)]
 pub struct Entitlement {

@@ -5,7 +5,8 @@
 //! * [`service`] reads its HTTP version, bounds what it sends before its Hello, and shakes hands.
 //! * [`identity`] authenticates it: one credential names one workspace or one cluster.
 //! * [`admission`] admits its Hello: drain, turn ([`admission_rate`]), entitlement, session. [`resume`] decides, without I/O, which
-//!   session it may go on with, and [`lanes`] adds links to one.
+//!   session it may go on with, and [`lanes`] adds links to one. [`relays`] are links for users of other replicas, which
+//!   [`peers`] stands for.
 //! * [`registry`] has the sessions by workspace and by cluster; the newest wins.
 //!
 //! Afterwards [`revocation`] re-authorises agents while they are connected, and [`expiry`] ends sessions whose credential
@@ -19,7 +20,9 @@ pub mod admission_rate;
 pub mod expiry;
 pub mod identity;
 pub mod lanes;
+pub mod peers;
 pub mod registry;
+pub mod relays;
 pub mod resume;
 pub mod revocation;
 pub mod service;

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::hash::Hash;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +19,7 @@ use tunnel_proto::mux::{OpenError, Stats};
 use tunnel_proto::reason::Reason;
 
 use super::lanes::Lanes;
+use super::relays::ExpectedLanes;
 use gateway_auth::keys::ResumeKeys;
 use gateway_store::{TokenId, WorkspaceId};
 use gateway_types::{ClusterName, Port, UnixSeconds, WorkspaceName};
@@ -58,6 +60,10 @@ pub struct LiveSession {
     pub lanes: Lanes,
     /// Number of the agent's process.
     pub instance: u64,
+    /// Way from here to the agent.
+    pub way: SessionWay,
+    /// Whether the agent adds relay lanes.
+    pub takes_relay_lanes: bool,
     /// Latest address of the agent.
     peer: Mutex<SocketAddr>,
     /// Version of the agent, as it said.
@@ -68,6 +74,15 @@ pub struct LiveSession {
     pub requests: Arc<Semaphore>,
     requests_max: usize,
     ports: AgentPorts,
+}
+
+/// Way from this replica to an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionWay {
+    /// The agent dialed this replica for itself: this is its session.
+    Direct,
+    /// A relay lane: it ends here because users are here, and its agent may be another replica's.
+    Relay,
 }
 
 /// Protocol and host for requests to a port.
@@ -96,6 +111,12 @@ pub struct NewSession {
     pub lanes: Lanes,
     /// The session that the agent had, as it said.
     pub had: Option<SessionId>,
+    /// Its place among the sessions of all replicas; `None` to count those of this one.
+    pub generation: Option<Generation>,
+    /// Way to its agent.
+    pub way: SessionWay,
+    /// Whether the agent adds relay lanes.
+    pub takes_relay_lanes: bool,
     /// Number of the agent's process, as it said.
     pub instance: u64,
     /// Address of the agent.
@@ -238,12 +259,18 @@ pub struct Registry {
     most_bytes: [AtomicU64; 2],
     /// Ids and generations of this replica start above those of any earlier run.
     base: u64,
+    /// Relay lanes that agents were asked for.
+    pub expected: ExpectedLanes,
+    /// Counts the relay lanes that came up.
+    relays: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
 struct SubjectMap {
     workspaces: HashMap<WorkspaceName, Arc<LiveSession>>,
     clusters: HashMap<ClusterName, Arc<LiveSession>>,
+    /// Relay lanes, of workspaces alone.
+    relays: HashMap<WorkspaceName, Arc<LiveSession>>,
 }
 
 impl SubjectMap {
@@ -256,20 +283,28 @@ impl SubjectMap {
 
     fn put(&mut self, session: Arc<LiveSession>) -> Option<Arc<LiveSession>> {
         match &session.subject {
+            Subject::Workspace(name) if session.way == SessionWay::Relay => self.relays.insert(name.clone(), session),
             Subject::Workspace(name) => self.workspaces.insert(name.clone(), session),
             Subject::Cluster(name) => self.clusters.insert(name.clone(), session),
         }
     }
 
-    fn remove(&mut self, subject: &Subject) {
-        match subject {
-            Subject::Workspace(name) => self.workspaces.remove(name),
-            Subject::Cluster(name) => self.clusters.remove(name),
-        };
+    /// Removes the entry of a session, if it is still there.
+    fn remove(&mut self, session: &LiveSession) -> bool {
+        let is_it = |current: &Arc<LiveSession>| current.id == session.id;
+        match (&session.subject, session.way) {
+            (Subject::Workspace(name), SessionWay::Direct) => remove_if(&mut self.workspaces, name, is_it),
+            (Subject::Workspace(name), SessionWay::Relay) => remove_if(&mut self.relays, name, is_it),
+            (Subject::Cluster(name), _) => remove_if(&mut self.clusters, name, is_it),
+        }
     }
 
     fn all(&self) -> impl Iterator<Item = &Arc<LiveSession>> {
         self.workspaces.values().chain(self.clusters.values())
+    }
+
+    fn relay(&self, subject: &Subject) -> Option<&Arc<LiveSession>> {
+        subject.workspace().and_then(|name| self.relays.get(name))
     }
 
     fn len(&self) -> usize {
@@ -277,9 +312,17 @@ impl SubjectMap {
     }
 }
 
-/// The bound `limits.sessions` on live sessions is reached.
+/// Reason why a session does not get a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Full;
+pub enum ClaimRefused {
+    /// The bound `limits.sessions` on live sessions is reached.
+    Full,
+    /// A newer session of the same agent was faster.
+    Older,
+}
+
+/// Bits of an id below the number of its replica's process start.
+pub const REPLICA_SHIFT: u32 = 40;
 
 impl Registry {
     /// Makes an empty registry. `started_ms` is the wall clock in milliseconds: it makes ids and generations grow over
@@ -295,13 +338,49 @@ impl Registry {
             most_bytes: Default::default(),
             // 2^20 sessions a millisecond are out of reach, so two runs never share a number.
             base: started_ms << 20,
+            expected: ExpectedLanes::default(),
+            relays: watch::Sender::new(0),
         }
     }
 
-    /// Returns the session of a workspace.
+    /// Makes an empty registry of one of several replicas. The number of its process start is the beginning of all its
+    /// ids, so that they name it, and never another's.
+    #[must_use]
+    pub fn of_replica(sessions_max: usize, incarnation: u64) -> Self {
+        // 2^40 sessions and lanes of one process are out of reach, and so are 2^24 process starts.
+        Self { base: incarnation << REPLICA_SHIFT, ..Self::new(sessions_max, 0) }
+    }
+
+    /// Returns the session of a workspace: its agent's own, or a relay lane.
     #[must_use]
     pub fn current(&self, workspace: &WorkspaceName) -> Option<Arc<LiveSession>> {
-        self.sessions.read().workspaces.get(workspace).cloned()
+        let sessions = self.sessions.read();
+        sessions.workspaces.get(workspace).or_else(|| sessions.relays.get(workspace)).cloned()
+    }
+
+    /// Returns the relay lane to the agent of a workspace or cluster, which has none.
+    #[must_use]
+    pub fn relay(&self, subject: &Subject) -> Option<Arc<LiveSession>> {
+        self.sessions.read().relay(subject).cloned()
+    }
+
+    /// Returns the relay lanes that end here, in no order.
+    #[must_use]
+    pub fn relays(&self) -> Vec<Arc<LiveSession>> {
+        self.sessions.read().relays.values().cloned().collect()
+    }
+
+    /// Returns all sessions, and the relay lanes that end here, in no order.
+    #[must_use]
+    pub fn with_relays(&self) -> Vec<Arc<LiveSession>> {
+        let sessions = self.sessions.read();
+        sessions.all().chain(sessions.relays.values()).cloned().collect()
+    }
+
+    /// Returns a receiver that is notified when a relay lane comes up.
+    #[must_use]
+    pub fn relay_arrivals(&self) -> watch::Receiver<u64> {
+        self.relays.subscribe()
     }
 
     /// Returns the session of a cluster's agent.
@@ -340,7 +419,8 @@ impl Registry {
     #[must_use]
     pub fn due(&self, now: UnixSeconds) -> Vec<(Arc<LiveSession>, LeaseAction)> {
         let sessions = self.sessions.read();
-        sessions.all().filter_map(|session| Some((session.clone(), session.lease.lock().due(now)?))).collect()
+        let all = sessions.all().chain(sessions.relays.values());
+        all.filter_map(|session| Some((session.clone(), session.lease.lock().due(now)?))).collect()
     }
 
     /// Returns the number of live sessions.
@@ -358,11 +438,19 @@ impl Registry {
     /// Puts a new session in place. Returns it, and the one that it displaces.
     ///
     /// # Errors
-    /// [`Full`] when the bound is reached and nothing would be displaced.
-    pub fn claim(&self, new: NewSession) -> Result<(Arc<LiveSession>, Option<Arc<LiveSession>>), Full> {
+    /// [`ClaimRefused`]; nothing is displaced then.
+    pub fn claim(&self, new: NewSession) -> Result<(Arc<LiveSession>, Option<Arc<LiveSession>>), ClaimRefused> {
         let mut sessions = self.sessions.write();
-        if sessions.len() >= self.sessions_max && sessions.get(&new.subject).is_none() {
-            return Err(Full);
+        let before = match new.way {
+            SessionWay::Direct => sessions.get(&new.subject),
+            SessionWay::Relay => sessions.relay(&new.subject),
+        };
+        match before {
+            None if sessions.len() + sessions.relays.len() >= self.sessions_max => return Err(ClaimRefused::Full),
+            Some(before) if new.generation.is_some_and(|generation| generation < before.generation) => {
+                return Err(ClaimRefused::Older);
+            }
+            Some(_) | None => {}
         }
         // Given out under the lock: of two claims at once, the one that stays has the higher generation.
         let number = self.number();
@@ -371,7 +459,7 @@ impl Registry {
             id,
             // An agent cannot claim to outrank those that come after it.
             rank: new.had.map_or(id, |had| had.min(id)),
-            generation: Generation::new(number),
+            generation: new.generation.unwrap_or(Generation::new(number)),
             subject: new.subject,
             workspace: new.workspace,
             lease: Mutex::new(HeldLease::new(new.lease)),
@@ -380,6 +468,8 @@ impl Registry {
             keys: new.keys,
             lanes: new.lanes,
             instance: new.instance,
+            way: new.way,
+            takes_relay_lanes: new.takes_relay_lanes,
             peer: Mutex::new(new.peer),
             agent_version: new.agent_version,
             since: Instant::now(),
@@ -389,6 +479,9 @@ impl Registry {
         });
         let displaced = sessions.put(session.clone());
         drop(sessions);
+        if session.way == SessionWay::Relay {
+            self.relays.send_modify(|count| *count = count.wrapping_add(1));
+        }
         if let Some(displaced) = &displaced {
             self.keep_bytes(displaced);
         }
@@ -410,12 +503,7 @@ impl Registry {
 
     /// Removes a session's entry if it is still the one in place.
     pub fn release(&self, session: &LiveSession) -> bool {
-        let mut sessions = self.sessions.write();
-        let is_current = sessions.get(&session.subject).is_some_and(|current| current.id == session.id);
-        if is_current {
-            sessions.remove(&session.subject);
-        }
-        drop(sessions);
+        let is_current = self.sessions.write().remove(session);
         if is_current {
             self.keep_bytes(session);
         }
@@ -445,6 +533,15 @@ impl Registry {
         let raised = |most: &AtomicU64, now: u64| most.fetch_max(now, Ordering::Relaxed).max(now);
         (raised(most_sent, sent), raised(most_received, received))
     }
+}
+
+/// Removes an entry if it is the one that is meant.
+fn remove_if<K: Eq + Hash>(
+    map: &mut HashMap<K, Arc<LiveSession>>,
+    key: &K,
+    is_it: impl FnOnce(&Arc<LiveSession>) -> bool,
+) -> bool {
+    map.get(key).is_some_and(is_it) && map.remove(key).is_some()
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ pub async fn recheck(registry: Arc<Registry>, store: Store, stop: CancellationTo
 }
 
 async fn recheck_all(registry: &Registry, store: &Store) -> Result<(), StoreError> {
-    let sessions = registry.all();
+    let sessions = registry.with_relays();
     for some in sessions.chunks(AT_ONCE) {
         let tokens: Vec<TokenId> = some.iter().filter_map(|session| session.token()).collect();
         for (token, is_revoked) in store.ended_tokens(&tokens, wall_clock()).await? {

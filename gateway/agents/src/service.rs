@@ -6,35 +6,45 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
+use http_body::Body as HttpBody;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
-use tunnel_link::grpc::{self, Code, FrameReader, IncomingBody, ReadError, RpcRefused};
+use tunnel_link::grpc::{self, Code, FrameReader, IncomingBody, PacedBody, ReadError, RpcRefused, Via};
 use tunnel_link::pace::{Pace, PacedStream};
 use tunnel_proto::frame::{Body, Frame};
 use tunnel_proto::hello::Hello;
 
-use super::admission::{Admission, AdmittedAgent, RETRY_AFTER, SessionRequest, refused, shutting_down};
+use super::admission::{
+    Admission, Admitted, AdmittedAgent, Candidate, RETRY_AFTER, SessionRequest, refused, shutting_down,
+};
 use super::identity::{AgentIdentities, AgentIdentity, ShownCertificate};
-use super::registry::{Credential, Subject};
+use super::peers::CarriedLane;
+use super::registry::{Credential, SessionLease, Subject};
 use super::resume::LinkRole;
 use gateway_config::Timeouts;
 use gateway_net::audit::{self, Audit, AuditEvent, AuditRecord, Text};
 use gateway_net::limits::Guest;
 use gateway_net::listen::Connection;
-use gateway_types::PublicUrl;
+use gateway_store::WorkspaceId;
+use gateway_types::{PublicUrl, UserName};
 
 mod body;
+mod carry;
+mod data_frames;
 mod detect;
 mod handshake_limit;
 mod http1;
 mod reflection;
 
-use self::body::AgentBody;
+pub use self::body::{AgentBody, RelayedHalf};
+pub use self::carry::PassingBody;
+use self::carry::PassingLanes;
 use self::detect::PeekedStream;
 use self::handshake_limit::HandshakeLimit;
 use self::reflection::Reflection;
@@ -48,6 +58,8 @@ pub struct AgentService {
     /// Cancelled once no session is left that an agent could resume.
     closed: CancellationToken,
     reflection: Reflection,
+    /// Relay lanes that end at other replicas.
+    passing: Arc<PassingLanes>,
     audit: Audit,
     /// Public address for users.
     public_url: Arc<str>,
@@ -61,6 +73,20 @@ const ANSWER_TIME: Duration = Duration::from_secs(1);
 struct Remote {
     peer: SocketAddr,
     certificate: ShownCertificate,
+}
+
+/// An agent of a relay lane that another replica carries here. That replica has authenticated it, and entitled it to a
+/// session.
+#[derive(Debug)]
+pub struct CarriedLease {
+    /// Its workspace.
+    pub subject: Subject,
+    /// Its credential, and the time for which that counts.
+    pub lease: SessionLease,
+    /// The workspace and its owner.
+    pub owned: (WorkspaceId, UserName),
+    /// Address that it dialed from.
+    pub peer: SocketAddr,
 }
 
 /// A link of an authenticated agent, before its Hello.
@@ -94,6 +120,7 @@ impl AgentService {
             timeouts,
             closed,
             reflection: Reflection::new(),
+            passing: Arc::default(),
             audit,
             public_url: public_url.to_string().into(),
         })
@@ -195,7 +222,7 @@ impl AgentService {
                 // A refusal is a head alone; an answer of reflection has a body.
                 if response.headers().contains_key("grpc-status") {
                     limit.refuse();
-                } else if matches!(response.body(), AgentBody::Tunnel(_)) {
+                } else if matches!(response.body(), AgentBody::Tunnel(_) | AgentBody::Relay(_)) {
                     limit.open();
                 }
                 Ok::<_, Infallible>(response)
@@ -217,7 +244,7 @@ impl AgentService {
             return self.reflection.answer(request).await;
         }
         match self.connect(request, remote, pace, greeting).await {
-            Ok(response) => response.map(AgentBody::Tunnel),
+            Ok(response) => response,
             Err(refused) => {
                 log_refused(remote.peer, &refused);
                 grpc::refuse_response(&refused)
@@ -231,7 +258,7 @@ impl AgentService {
         remote: &Remote,
         pace: Arc<Pace>,
         greeting: Greeting,
-    ) -> Result<Response<grpc::Outgoing>, RpcRefused> {
+    ) -> Result<Response<AgentBody>, RpcRefused> {
         if let Some(limit) = &greeting.limit {
             limit.call();
         }
@@ -257,10 +284,18 @@ impl AgentService {
     }
 
     /// Shakes hands on a link, whatever carries it, records the result, and begins to serve the link.
-    async fn attach(&self, agent: AgentIdentity, link: NewLink) -> Result<Response<grpc::Outgoing>, RpcRefused> {
+    async fn attach(&self, agent: AgentIdentity, link: NewLink) -> Result<Response<AgentBody>, RpcRefused> {
         let NewLink { mut reader, peer, pace, greeting } = link;
         let admitted = match read_hello(&mut reader, &greeting).await {
             Ok(hello) => self.admission.admit(agent.clone(), SessionRequest { hello, peer, via: reader.via() }).await,
+            Err(refused) => Err(refused),
+        };
+        let admitted = match admitted {
+            Ok(Admitted::Elsewhere { replica, candidate }) => {
+                let link = NewLink { reader, peer, pace, greeting };
+                return self.carry(replica, *candidate, link).await;
+            }
+            Ok(Admitted::Here(admitted)) => Ok(*admitted),
             Err(refused) => Err(refused),
         };
         let event = match &admitted {
@@ -271,7 +306,49 @@ impl AgentService {
             }
         };
         self.audit.record(did(&agent, event, peer));
-        let admitted = admitted?;
+        Ok(self.accept(agent, admitted?, reader, peer, pace))
+    }
+
+    /// Serves a relay lane that ends here, whose agent another replica has entitled.
+    ///
+    /// # Errors
+    /// [`RpcRefused`] with the text for the agent's log.
+    ///
+    /// # Cancel safety
+    /// Safe; a ticket stays used.
+    pub async fn attach_carried<B>(
+        &self,
+        agent: CarriedLease,
+        mut reader: FrameReader<B>,
+    ) -> Result<Response<AgentBody>, RpcRefused>
+    where
+        B: HttpBody<Data = Bytes> + Unpin + Send + 'static,
+        B::Error: std::error::Error + Send + Sync + 'static,
+    {
+        let CarriedLease { subject, lease, owned, peer } = agent;
+        let greeting = Greeting { until: Instant::now() + self.timeouts.agent_hello, limit: None };
+        let hello = read_hello(&mut reader, &greeting).await?;
+        let identity = AgentIdentity::relayed(subject.clone(), lease.clone());
+        let (owned, via) = (Some(owned), Via::Http2);
+        let candidate = Candidate { subject, owned, lease, peer, via, hello, generation: None, lane: None };
+        let admitted = self.admission.provide_lane(candidate).await?;
+        self.audit.record(did(&identity, connected(&admitted), peer));
+        Ok(self.accept(identity, admitted, reader, peer, Pace::unbounded()))
+    }
+
+    /// Answers an admitted agent, and begins to serve its link.
+    fn accept<B>(
+        &self,
+        agent: AgentIdentity,
+        admitted: AdmittedAgent,
+        reader: FrameReader<B>,
+        peer: SocketAddr,
+        pace: Arc<Pace>,
+    ) -> Response<AgentBody>
+    where
+        B: HttpBody<Data = Bytes> + Unpin + Send + 'static,
+        B::Error: std::error::Error + Send + Sync + 'static,
+    {
         let response = grpc::accept_response(admitted.welcome.clone(), admitted.claim.link.clone(), pace);
         let (audit, session) = (self.audit.clone(), admitted.claim.session.clone());
         self.admission.factory().serve_then(admitted, reader, move |reason| {
@@ -280,11 +357,38 @@ impl AgentService {
                 AuditEvent::AgentEnded { workspace, cluster, session: Text::of(session.id), reason: Text::of(reason) };
             audit.record(did(&agent, event, peer));
         });
-        Ok(response)
+        response.map(AgentBody::Tunnel)
+    }
+
+    /// Carries a relay lane to the replica at which it ends, and that replica's answer back.
+    async fn carry(
+        &self,
+        replica: u64,
+        candidate: Candidate,
+        link: NewLink,
+    ) -> Result<Response<AgentBody>, RpcRefused> {
+        let NewLink { reader, pace, greeting, .. } = link;
+        let many = || refused(Code::ResourceExhausted, "too many relay lanes of this agent", Some(RETRY_AFTER));
+        let permit =
+            candidate.subject.workspace().and_then(|workspace| self.passing.permit(workspace)).ok_or_else(many)?;
+        let lost = || refused(Code::Unavailable, "the replica of this lane cannot be reached", Some(RETRY_AFTER));
+        let peers = self.admission.factory().peers.clone().ok_or_else(lost)?;
+        let hello = grpc::hello_message(&candidate.hello);
+        let body = PassingBody::new(reader.into_body(), greeting.limit.as_deref().map(HandshakeLimit::pass), permit);
+        let lane = CarriedLane { replica, candidate, hello, body };
+        let draining = self.admission.factory().drain.draining();
+        Ok(peers
+            .carry(lane)
+            .await?
+            .map(|body| AgentBody::Relay(PacedBody::new(RelayedHalf::new(body, draining.clone()), pace))))
     }
 }
 
-async fn read_hello(reader: &mut FrameReader<IncomingBody>, greeting: &Greeting) -> Result<Hello, RpcRefused> {
+async fn read_hello<B>(reader: &mut FrameReader<B>, greeting: &Greeting) -> Result<Hello, RpcRefused>
+where
+    B: HttpBody<Data = Bytes> + Unpin,
+    B::Error: std::error::Error + Send + Sync + 'static,
+{
     let first = tokio::time::timeout_at(greeting.until, reader.next()).await;
     match (&first, &greeting.limit) {
         (Err(_elapsed), Some(limit)) => limit.close(),
@@ -305,7 +409,10 @@ async fn read_hello(reader: &mut FrameReader<IncomingBody>, greeting: &Greeting)
 fn did(identity: &AgentIdentity, event: AuditEvent, peer: SocketAddr) -> AuditRecord {
     let shown = match &identity.lease.credential {
         Credential::Token(id) => audit::Credential::Token { id: Some(Text::of(id)) },
-        other @ (Credential::Certificate { .. } | Credential::Pod { .. } | Credential::Job { .. }) => {
+        other @ (Credential::Certificate { .. }
+        | Credential::Pod { .. }
+        | Credential::Job { .. }
+        | Credential::Relayed { .. }) => {
             audit::Credential::Other { what: Text::new(other.kind()), id: Text::of(other.id()) }
         }
     };

@@ -6,7 +6,7 @@ use tunnel_link::session::Session;
 use tunnel_proto::mux::{Settings, Side};
 
 use crate::lanes::Lanes;
-use crate::registry::{AgentPorts, Credential, NewSession, SessionLease, Subject};
+use crate::registry::{AgentPorts, Credential, NewSession, SessionLease, SessionWay, Subject};
 
 /// Makes a session of a workspace's agent without a link.
 #[must_use]
@@ -20,6 +20,9 @@ pub fn new(workspace: &str) -> NewSession {
         keys: ResumeKeys::default(),
         lanes: Lanes::default(),
         had: None,
+        generation: None,
+        way: SessionWay::Direct,
+        takes_relay_lanes: false,
         instance: 1,
         peer: ([127, 0, 0, 1], 1).into(),
         agent_version: "0".into(),

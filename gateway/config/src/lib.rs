@@ -20,6 +20,7 @@ mod agents;
 mod auth;
 mod check;
 mod ci;
+mod directory;
 mod environments;
 mod keys;
 mod problem;
@@ -42,6 +43,7 @@ pub use advice::advice;
 pub use agents::{AgentAuth, CiIssuer, CiRule, KubernetesIssuer, KubernetesRule, NamespacePattern};
 pub use auth::{Auth, AuthMode, ClientSecret, Oidc};
 pub use ci::{Ci, CiEditor, CiProvider, CiSystem, CommandCi, GitlabCi, GitlabToken};
+pub use directory::{Directory, PeersConfig};
 pub use environments::{Environments, JobIssuer};
 pub use problem::{BadConfig, ConfigProblem, ValueOrigin};
 pub use sections::{AuditLog, Limits, Listen, Log, LogFormat, Timeouts, Tunnel};
@@ -71,6 +73,8 @@ pub struct Config {
     pub tls: Tls,
     /// The database (`store.*`).
     pub store: StoreConfig,
+    /// Where the sessions of all replicas are known (`directory`).
+    pub directory: Directory,
     /// Sign-in of users and agents (`auth.*`).
     pub auth: Auth,
     /// Log output (`log.*`).

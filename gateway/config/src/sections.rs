@@ -16,7 +16,7 @@ use super::value::{
     ADDRESS, ADDRESS_OR_OFF, COUNT, COUNT_32, DURATION, FILE_PATH, HOST_NAMES, IpNetwork, NETWORKS, PUBLIC_URL, SIZE,
     ValueKind, YES_OR_NO, ZONE, words,
 };
-use super::{Config, acme, agents, auth, ci, environments, store, tls};
+use super::{Config, Directory, acme, agents, auth, ci, environments, store, tls};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -253,6 +253,8 @@ pub(super) fn read(reader: &mut Reader) -> Config {
         listen,
         tls,
         store: store::read(reader),
+        // Several replicas do not share everything yet: the reader refuses the keys.
+        directory: Directory::Memory,
         auth: auth::read(reader, agents),
         log: Log::read(reader),
         audit: AuditLog::read(reader),

@@ -37,6 +37,7 @@ use super::forward::Forwarder;
 use super::guard::ShapeLimits;
 use super::upstream::{AnonymousClient, Owner, Upstreams};
 use super::watches::LastWatch;
+use gateway_agents::peers::MaybePeers;
 use gateway_agents::registry::Registry;
 use gateway_auth::policy::Grant;
 use gateway_auth::sign_in::{OPENER_POLICY, OPENER_POLICY_OWN, path};
@@ -65,6 +66,8 @@ pub struct Edge {
     pub public: Arc<dyn PublicSite>,
     /// Live sessions.
     pub registry: Arc<Registry>,
+    /// Other replicas, which may have the sessions that are not here.
+    pub peers: MaybePeers,
     /// Sends requests to apps.
     pub forwarder: Forwarder,
     /// Drain to which requests belong.

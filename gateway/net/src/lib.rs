@@ -4,6 +4,7 @@
 //!   that serves it. [`inherited`] takes sockets of a service manager. [`stream`] is an accepted connection.
 //! * [`tls`] picks certificates by name and reloads them when files change, which [`acme`] may write; [`certificate`] reads
 //!   what a verified client certificate says.
+//! * [`peers`]: TLS between replicas.
 //! * [`workers`]: one thread per core, each with a runtime of its own.
 //! * [`limits`]: counts and rates by address, user and port, in bounded memory.
 //! * [`fetch`] asks servers that the operator names, and is the only HTTP client; [`dial`] opens connections for the command
@@ -20,6 +21,7 @@ pub mod fetch;
 pub mod inherited;
 pub mod limits;
 pub mod listen;
+pub mod peers;
 mod proxy;
 pub mod stream;
 pub mod telemetry;

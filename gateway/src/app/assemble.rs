@@ -10,10 +10,12 @@ use tunnel_proto::mux::ReplicaBudget;
 use super::ci::CiParts;
 use super::environments::EnvironmentParts;
 use super::listeners::Listeners;
+use super::replicas::{Joined, PeerPort, ReplicaParts};
 use super::sign_in::{self, SignInParts};
 use super::sign_ins::SignIns;
 use super::{App, Bound, StartError, environment_api};
 use gateway_agents::admission::{Admission, Owners, SessionFactory};
+use gateway_agents::peers::MaybePeers;
 use gateway_agents::registry::Registry;
 use gateway_agents::service::AgentService;
 use gateway_auth::cache::Cache;
@@ -80,8 +82,10 @@ struct Services {
 
 /// Opens the store, and builds a gateway that can run from it and the bound parts.
 pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartError> {
-    let Bound { single, renewal, certificates, limits, listeners } = bound;
-    let (base, audit_writer) = Base::open(&config, limits).await?;
+    let Bound { single, renewal, certificates, limits, listeners, peers } = bound;
+    let (base, audit_writer, joined) = Base::open(&config, limits, peers).await?;
+    let replica = joined.map(|joined| ReplicaParts::new(joined, &base));
+    let peers = ReplicaParts::peers(replica.as_ref());
     let changes = Changes::default();
     let seen = workspaces_see(&config, &listeners)?;
     let ci = CiParts::new(&config, &seen, &base.store).await?;
@@ -99,14 +103,14 @@ pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartE
     let agents_port = listeners.agents.local_addr().map_err(StartError::Address)?.port();
     let names = hosts(&config)?;
     let (public, shared) = public_host(&config, &base, &names, &sign_ins, services)?;
-    let edge = edge(&config, &base, names, shared, public.clone(), agents_port);
+    let edge = edge(&config, &base, names, shared, public.clone(), agents_port, peers.clone());
     let budget = ReplicaBudget::new(config.tunnel.replica_budget);
     let closed = CancellationToken::new();
     let agents = AgentService::new(
         identities.clone(),
         Admission::new(
             identities.clone(),
-            session_factory(&config, &base, &budget, &edge),
+            session_factory(&config, &base, &budget, &edge, peers),
             config.limits.sessions_per_second,
         ),
         config.timeouts.clone(),
@@ -141,18 +145,29 @@ pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartE
         ci,
         environments,
         sign_ins,
+        replica,
     })
 }
 
 impl Base {
     /// Opens the store and the audit log; returns the parts, and the writer of the log.
-    async fn open(config: &Config, limits: Arc<UsageLimits>) -> Result<(Self, Writer), StartError> {
+    async fn open(
+        config: &Config,
+        limits: Arc<UsageLimits>,
+        peers: Option<PeerPort>,
+    ) -> Result<(Self, Writer, Option<Joined>), StartError> {
         let store = Store::open_with(&config.store).await?;
+        let joined = Joined::new(config, &store, peers).await?;
+        let sessions_max = config.limits.sessions;
+        let registry = match &joined {
+            Some(joined) => joined.registry(sessions_max),
+            None => Registry::new(sessions_max, wall_clock_ms()),
+        };
         let metrics = Metrics::default();
         metrics.expect_failures(&Failure::CODES);
         let (audit, writer) = open_audit(config, &store, &metrics)?;
         let base = Self {
-            registry: Arc::new(Registry::new(config.limits.sessions, wall_clock_ms())),
+            registry: Arc::new(registry),
             upstreams: Upstreams::new(config.timeouts.upstream_idle),
             drain: Drain::default(),
             store,
@@ -160,7 +175,7 @@ impl Base {
             audit,
             limits,
         };
-        Ok((base, writer))
+        Ok((base, writer, joined))
     }
 }
 
@@ -252,6 +267,7 @@ fn edge(
     shared: UserFacing,
     public: Arc<PublicHost>,
     agents_port: u16,
+    peers: MaybePeers,
 ) -> Arc<Edge> {
     Arc::new(Edge {
         forwarder: forwarder(config, &names.site, &base.upstreams),
@@ -275,6 +291,7 @@ fn edge(
         audit: base.audit.clone(),
         public,
         registry: base.registry.clone(),
+        peers,
         drain: base.drain.clone(),
         agents_port,
     })
@@ -290,7 +307,13 @@ fn forwarder(config: &Config, site: &Site, upstreams: &Arc<Upstreams>) -> Forwar
     }
 }
 
-fn session_factory(config: &Config, base: &Base, budget: &Arc<ReplicaBudget>, edge: &Edge) -> SessionFactory {
+fn session_factory(
+    config: &Config,
+    base: &Base,
+    budget: &Arc<ReplicaBudget>,
+    edge: &Edge,
+    peers: MaybePeers,
+) -> SessionFactory {
     SessionFactory {
         registry: base.registry.clone(),
         budget: budget.clone(),
@@ -299,6 +322,7 @@ fn session_factory(config: &Config, base: &Base, budget: &Arc<ReplicaBudget>, ed
         requests_max: config.limits.requests_per_workspace,
         workspace_url: edge.hosts.site.workspace(&format!("{{name}}.{}", edge.hosts.rules.zone()), "/").into(),
         drain: base.drain.clone(),
+        peers,
     }
 }
 

@@ -14,6 +14,7 @@ use gateway_net::fetch::FetchSetupError;
 use gateway_net::inherited::BadInherited;
 use gateway_net::listen::BindError;
 use gateway_net::tls::TlsError;
+use gateway_replicas::lease::JoinError;
 use gateway_store::{SingleError, StoreError};
 use gateway_types::token::NoRandomness;
 
@@ -32,6 +33,17 @@ pub enum StartError {
     /// There is no certificate.
     #[error("there is no certificate to serve users with: {0}")]
     Acme(#[from] AcmeError),
+    /// The port for other replicas is taken or not ours.
+    #[error("listen.peers: {address} cannot be used: {source}")]
+    PeerPort {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// The other replicas do not take this one.
+    #[error(transparent)]
+    Join(#[from] JoinError),
     /// The store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -72,6 +72,9 @@ impl App {
         let configs = &self.controller.configs;
         self.environments.execute(registry, store, configs, &self.base.drain, &background, &self.closed);
         execute(self.controller, &self.ci, &background, &self.closed);
+        if let Some(replica) = self.replica {
+            replica.execute(&self.base, &self.agents, &background, &self.closed, &self.replaced);
+        }
         let public = self.public.clone();
         background.spawn(async move { public.greet_provider().await });
         for tls in self.certificates {
@@ -173,7 +176,7 @@ async fn drain_sessions(
     closed: &CancellationToken,
     deadline: Duration,
 ) -> DrainResult {
-    for session in &registry.all() {
+    for session in &registry.with_relays() {
         session.tunnel.drain(deadline, REDIAL_AFTER);
     }
     // Requests and streams first; sessions carry them, and are closed when these are through or time is up.
@@ -193,11 +196,11 @@ async fn drain_sessions(
 /// accepting agents. Returns how many requests and streams were cut because the time was up.
 async fn close_when_quiet(registry: &Registry, closed: &CancellationToken, deadline: Duration) -> usize {
     let by = Instant::now() + deadline.saturating_sub(2 * QUIET_INTERVAL);
-    while registry.all().iter().any(|session| session.in_flight() > 0) && Instant::now() < by {
+    while registry.with_relays().iter().any(|session| session.in_flight() > 0) && Instant::now() < by {
         tokio::time::sleep(QUIET_INTERVAL).await;
     }
     let mut cut = 0;
-    for session in registry.all() {
+    for session in registry.with_relays() {
         cut += session.in_flight();
         session.tunnel.close(Reason::Shutdown, "the gateway is shutting down");
     }

@@ -54,6 +54,7 @@ fn held(body: &Body) -> usize {
         // A channel and its bytes: two tags and two numbers at least.
         Body::Credit { grants } => grants.iter().map(|Grant { .. }| 4).sum(),
         Body::Close { detail, .. } => detail.len(),
+        Body::OpenLane(relay) => relay.ticket.len(),
         Body::Acknowledge
         | Body::Accept { .. }
         | Body::Finish { .. }
@@ -72,6 +73,7 @@ fn payload(body: &Body) -> Option<&Bytes> {
         | Body::Hello(_)
         | Body::Welcome(_)
         | Body::Credit { .. }
+        | Body::OpenLane(_)
         | Body::Close { .. }
         | Body::Acknowledge
         | Body::Accept { .. }

@@ -9,13 +9,15 @@ mod client;
 mod decode;
 mod drive;
 mod encode;
+mod paced_body;
 mod received;
 mod server;
 
 pub use self::client::{ConnectError, DialedLink, dial};
 pub use self::decode::{FrameReader, ReadError};
 pub use self::drive::drive;
-pub use self::encode::{Chunk, Outgoing};
+pub use self::encode::{Chunk, Outgoing, hello_message};
+pub use self::paced_body::PacedBody;
 pub use self::received::{IncomingBody, ReceiveError, Via};
 pub use self::server::{
     Code, RpcRefused, accept_response, is_grpc, is_tunnel_request, refuse_response, server_builder,

@@ -65,7 +65,6 @@ struct Gate {
 
 impl Pace {
     /// Makes the pace of a stream that is not [`PacedStream`]: nothing is bounded.
-    #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn unbounded() -> Arc<Self> {
         Arc::new(Self::new(false))

@@ -17,6 +17,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
+use tunnel_proto::hello::RelayTicket;
 use tunnel_proto::id::ChannelId;
 use tunnel_proto::mux::{Mux, OpenError, Read, Room, SessionError, Settings, Stats};
 use tunnel_proto::reason::Reason;
@@ -155,6 +156,29 @@ impl Session {
     /// Asks the agent to attach elsewhere.
     pub fn drain(&self, deadline: Duration, redial_after: Duration) {
         self.with(|state| state.mux.drain(deadline, redial_after));
+    }
+
+    /// Asks the agent for one more link, which ends at another replica. Returns whether the agent may hear of it: a
+    /// session without a link cannot ask.
+    #[must_use]
+    pub fn want_lane(&self, wanted: RelayTicket) -> bool {
+        self.with(|state| state.mux.want_lane(wanted))
+    }
+
+    /// Waits for the next link that the gateway asks for. `None` when the session is over.
+    ///
+    /// Cancel safety: safe; a request is taken only by the call that returns it.
+    pub async fn lane_wanted(&self) -> Option<RelayTicket> {
+        std::future::poll_fn(|context| {
+            self.with(|state| match state.lanes_wanted.pop_front() {
+                None if state.end.is_none() => {
+                    register(&mut state.lanes, context);
+                    Poll::Pending
+                }
+                wanted => Poll::Ready(wanted),
+            })
+        })
+        .await
     }
 
     /// Returns the gateway's request to attach elsewhere, once there is one.

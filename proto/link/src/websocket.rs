@@ -9,6 +9,7 @@ mod carry;
 mod client;
 mod server;
 mod trailers;
+mod whole;
 
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::hello::{AppProtocol, HostMode, Join, Port, Resume, Resumed, Role};
+use crate::hello::{AppProtocol, HostMode, Join, Port, RelayTicket, Resume, Resumed, Role};
 use crate::id::{Generation, SessionId};
 use crate::limit::OPEN_CREDIT_BYTES;
 use crate::version;
@@ -30,7 +30,13 @@ fn hello() -> Hello {
         lanes: 1,
         apps: vec![Port { number: 3000, protocol: AppProtocol::Http1, host: HostMode::Original }],
         host: HostMode::Localhost,
+        relay: Some(relay()),
+        seal: Bytes::from_static(b"seal"),
     }
+}
+
+fn relay() -> RelayTicket {
+    RelayTicket { replica: 5, ticket: Bytes::from_static(b"ticket") }
 }
 
 fn welcome() -> Welcome {
@@ -50,6 +56,7 @@ fn welcome() -> Welcome {
         lanes: 4,
         join_secret: Bytes::from_static(b"join"),
         workspace_url: "https://demo.example.com/".into(),
+        seal: Bytes::from_static(b"another seal"),
     }
 }
 
@@ -74,6 +81,7 @@ fn any_body() -> impl Strategy<Value = Body> {
         any::<u64>().prop_map(|token| Body::Pong { token }),
         (any::<u32>(), any::<u32>())
             .prop_map(|(deadline_ms, redial_after_ms)| Body::Drain { deadline_ms, redial_after_ms }),
+        Just(Body::OpenLane(relay())),
         reason_and_text().prop_map(|(reason, detail)| Body::Close { reason, detail }),
     ]
 }

@@ -1,6 +1,7 @@
 //! Events that the shell passes on to the application.
 
 use crate::frame::Open;
+use crate::hello::RelayTicket;
 use crate::id::ChannelId;
 use crate::reason::Reason;
 
@@ -25,4 +26,6 @@ pub enum MuxEvent {
         /// Earliest redial, in milliseconds.
         redial_after_ms: u32,
     },
+    /// The peer asks for one more link, which ends at another replica.
+    LaneWanted(RelayTicket),
 }

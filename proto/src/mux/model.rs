@@ -317,6 +317,7 @@ impl World {
                     self.channels.get_mut(&channel).expect("known")[side].waits_to_write = false;
                 }
                 MuxEvent::Draining { .. } => panic!("nobody drains here"),
+                MuxEvent::LaneWanted(_) => panic!("a lane that is not wanted"),
             }
         }
     }

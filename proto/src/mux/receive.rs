@@ -5,6 +5,7 @@ use std::time::Instant;
 use super::channel::{Channel, OpenChannel};
 use super::{Mux, MuxEvent, SessionError, Side, State};
 use crate::frame::{Body, Frame, Grant, Open};
+use crate::hello::RelayTicket;
 use crate::id::ChannelId;
 use crate::limit::CONTROL_QUEUED_MAX;
 use crate::reason::Reason;
@@ -83,18 +84,29 @@ impl Mux {
                 self.keepalive.handle_pong(now, token);
                 Ok(())
             }
-            Body::Drain { deadline_ms, redial_after_ms } => match self.settings.side {
-                Side::Gateway => Err(SessionError::Unexpected { frame: "drain" }),
-                Side::Agent => {
-                    let asked = Some((deadline_ms, redial_after_ms));
-                    if std::mem::replace(&mut self.drain_heard, asked) != asked {
-                        self.events.push_back(MuxEvent::Draining { deadline_ms, redial_after_ms });
-                    }
-                    Ok(())
-                }
-            },
+            Body::Drain { deadline_ms, redial_after_ms } => self.handle_drain(deadline_ms, redial_after_ms),
+            Body::OpenLane(wanted) => self.handle_open_lane(wanted),
             Body::Close { reason, detail } => Err(SessionError::Closed { reason, detail }),
         }
+    }
+
+    fn handle_drain(&mut self, deadline_ms: u32, redial_after_ms: u32) -> Result<(), SessionError> {
+        if self.settings.side == Side::Gateway {
+            return Err(SessionError::Unexpected { frame: "drain" });
+        }
+        let asked = Some((deadline_ms, redial_after_ms));
+        if std::mem::replace(&mut self.drain_heard, asked) != asked {
+            self.events.push_back(MuxEvent::Draining { deadline_ms, redial_after_ms });
+        }
+        Ok(())
+    }
+
+    fn handle_open_lane(&mut self, wanted: RelayTicket) -> Result<(), SessionError> {
+        if self.settings.side == Side::Gateway {
+            return Err(SessionError::Unexpected { frame: "open_lane" });
+        }
+        self.events.push_back(MuxEvent::LaneWanted(wanted));
+        Ok(())
     }
 
     fn handle_open(&mut self, now: Instant, open: Open) -> Result<(), SessionError> {

@@ -245,6 +245,7 @@ fn cost(body: &Body) -> u64 {
         | Body::Ping { .. }
         | Body::Pong { .. }
         | Body::Drain { .. }
+        | Body::OpenLane(_)
         | Body::Close { .. } => 0,
     };
     (more + REPLAY_FRAME_BYTES) as u64

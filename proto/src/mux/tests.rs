@@ -348,7 +348,12 @@ fn broken_session_rules_end_the_session_by_name() {
         lanes: 1,
         apps: Vec::new(),
         host: HostMode::Auto,
+        relay: None,
+        seal: Bytes::new(),
     };
+    let wanted = RelayTicket { replica: 1, ticket: Bytes::new() };
+    let wanted = Frame { sequence: 0, acknowledged: 0, body: Body::OpenLane(wanted) };
+    check_fatal(Side::Gateway, wanted, &SessionError::Unexpected { frame: "open_lane" });
     let again = Frame { sequence: 0, acknowledged: 0, body: Body::Hello(Box::new(hello)) };
     check_fatal(Side::Gateway, again, &SessionError::Unexpected { frame: "hello" });
     assert_eq!(SessionError::Frame(FrameError::UnknownBody).reason(), Reason::Protocol);

@@ -3,13 +3,13 @@
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Frame {
     /// Number of this frame in its direction, counted from 1. 0 for frames that are not numbered because they speak of
-    /// the link and not of the session: hello, welcome, ping, pong, drain, close and pure acknowledgements.
+    /// the link and not of the session: hello, welcome, ping, pong, drain, close, open_lane and pure acknowledgements.
     #[prost(uint64, tag = "1")]
     pub sequence: u64,
     /// Highest number up to which the sender of this frame received everything. 0: nothing said.
     #[prost(uint64, tag = "2")]
     pub acknowledged: u64,
-    #[prost(oneof = "frame::Body", tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14")]
+    #[prost(oneof = "frame::Body", tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15")]
     pub body: ::core::option::Option<frame::Body>,
 }
 /// Nested message and enum types in `Frame`.
@@ -40,6 +40,8 @@ pub mod frame {
         Drain(super::Drain),
         #[prost(message, tag = "14")]
         Close(super::Close),
+        #[prost(message, tag = "15")]
+        OpenLane(super::OpenLane),
     }
 }
 /// Agent to gateway, first.
@@ -84,6 +86,13 @@ pub struct Hello {
     /// The host that apps see on ports of which neither `ports` nor `apps` says it.
     #[prost(enumeration = "HostMode", tag = "14")]
     pub host: i32,
+    /// The link is a relay lane: it ends at another replica than the one that takes this Hello, or is resumed there. Absent:
+    /// the link is for the replica that takes it.
+    #[prost(message, optional, tag = "15")]
+    pub relay: ::core::option::Option<Relay>,
+    /// The last `Welcome.seal` of this process. Empty: it had no session, or none of a gateway with replicas.
+    #[prost(bytes = "bytes", tag = "16")]
+    pub seal: ::prost::bytes::Bytes,
 }
 /// A lane is a link with frame numbers and a resume of its own; new channels are spread over a session's lanes.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -92,6 +101,16 @@ pub struct Join {
     pub session: u64,
     #[prost(bytes = "bytes", tag = "2")]
     pub secret: ::prost::bytes::Bytes,
+}
+/// Names the end of a relay lane, as `OpenLane` did. A lane that is resumed shows the same again, beside `Hello.resume`.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Relay {
+    /// The replica at which the lane ends: the number of its process start.
+    #[prost(uint64, tag = "1")]
+    pub replica: u64,
+    /// Good once, for a short time, for this agent.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub ticket: ::prost::bytes::Bytes,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Resume {
@@ -156,6 +175,9 @@ pub struct Welcome {
     /// for a cluster, and from a gateway that does not say it.
     #[prost(string, tag = "14")]
     pub workspace_url: ::prost::alloc::string::String,
+    /// Proves the generation to every replica. Shown with the next Hello, and of no meaning to the agent.
+    #[prost(bytes = "bytes", tag = "15")]
+    pub seal: ::prost::bytes::Bytes,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Resumed {
@@ -260,6 +282,14 @@ pub struct Drain {
     /// Earliest redial, so that a restart does not become a storm.
     #[prost(uint32, tag = "2")]
     pub redial_after_ms: u32,
+}
+/// Gateway to agent, with the feature `relay_lanes`: one more link, whose Hello carries this as `relay`.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OpenLane {
+    #[prost(uint64, tag = "1")]
+    pub replica: u64,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub ticket: ::prost::bytes::Bytes,
 }
 /// Ends the session. Sent last.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

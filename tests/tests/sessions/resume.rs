@@ -1,15 +1,16 @@
 //! Streams outlive links: whatever breaks between agent and gateway, for a while, is not seen by users.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use e2e::raw::{Raw, RawApp};
 use e2e::relay::{CUTS, Cut, Relay};
-use e2e::{TestAgent, until};
+use e2e::{PATIENCE, TestAgent, until};
 use gateway_agents::registry::LiveSession;
 use gateway_config::Config;
 use tunnel_proto::reason::Reason;
-use workspace_agent::DialEnded;
+use workspace_agent::{DialEnded, Transport};
 
 use crate::raw_agent::Stage;
 use crate::streams::{Apps, Streams};
@@ -36,12 +37,27 @@ pub(crate) fn notice_stalls(config: &mut Config) {
 impl Flaky {
     pub(crate) async fn new(change: impl FnOnce(&mut Config)) -> Self {
         let stage = Stage::new(change).await;
+        let dialed = stage.gateway.addresses.agents;
+        Self::dialing(stage, dialed, Transport::default()).await
+    }
+
+    /// With an agent that dials this address, which may be of another replica than the one that users ask.
+    pub(crate) async fn dialing(stage: Stage, dialed: SocketAddr, transport: Transport) -> Self {
         let apps = Apps::start().await;
-        let relay = Relay::start(stage.gateway.addresses.agents).await;
+        let relay = Relay::start(dialed).await;
         let token = stage.gateway.agent_token("one").await;
-        let agent = stage.gateway.start_eager_agent(relay.address, &token, apps.ports());
-        stage.gateway.until_connected("one").await;
-        let session = stage.gateway.registry.current(&"one".parse().unwrap()).expect("connected");
+        let agent = stage.gateway.start_eager_agent(relay.address, transport, &token, apps.ports());
+        let session = tokio::time::timeout(PATIENCE, async {
+            loop {
+                // Where the agent dials another replica, a request is what finds it.
+                stage.asking("one", apps.mirror.port).await.message().await.expect("an answer");
+                if let Some(session) = stage.gateway.registry.current(&"one".parse().unwrap()) {
+                    return session;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        });
+        let session = session.await.expect("the agent is connected");
         Self { stage, apps, relay, agent, session }
     }
 
@@ -74,7 +90,7 @@ impl Flaky {
         raw
     }
 
-    async fn finish(self) {
+    pub(crate) async fn finish(self) {
         assert_eq!(self.session.tunnel.broken_invariant(), None);
         self.agent.stop().await;
         until("the session is gone", || self.session.tunnel.is_ended()).await;

@@ -77,6 +77,7 @@ pub(crate) async fn run(shared: Arc<Shared>) -> turmoil::Result {
         requests_max: 1_000,
         workspace_url: "".into(),
         drain: drain.clone(),
+        peers: None,
     };
     let (sender, mut jobs) = mpsc::channel(1_024);
     shared.gateway_runs(Running { registry: registry.clone(), budget, jobs: sender });
@@ -139,7 +140,16 @@ impl Gateway {
             Err(_) => return Err(refused(Code::DeadlineExceeded, "no hello came in time", Some(RETRY_AFTER))),
         };
         let subject = Subject::Workspace(workspace);
-        let candidate = Candidate { subject, owned: None, lease: lease(), peer, via: Via::Http2, hello };
+        let candidate = Candidate {
+            subject,
+            owned: None,
+            lease: lease(),
+            peer,
+            via: Via::Http2,
+            hello,
+            generation: None,
+            lane: None,
+        };
         let admitted = self.factory.provide(candidate)?;
         let session = &admitted.claim.session;
         if admitted.welcome.resumed.is_some() {

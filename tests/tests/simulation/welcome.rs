@@ -113,10 +113,12 @@ fn try_to_resume(gateway: &Gateway, resume: Resume) -> Result<(), Code> {
         lanes: 1,
         apps: Vec::new(),
         host: HostMode::Auto,
+        relay: None,
+        seal: Bytes::new(),
     };
     let (subject, lease) = (Subject::Workspace("well".parse().expect("a name")), crate::gateway_host::lease());
     let (peer, via) = (([192, 168, 0, 99], 9).into(), tunnel_link::grpc::Via::Http2);
-    let candidate = Candidate { subject, owned: None, lease, peer, via, hello };
+    let candidate = Candidate { subject, owned: None, lease, peer, via, hello, generation: None, lane: None };
     let admitted = gateway.factory.provide(candidate).map_err(|refused| refused.code)?;
     // A link on which nothing comes.
     gateway.factory.serve(admitted, FrameReader::new(Empty::<Bytes>::new()));

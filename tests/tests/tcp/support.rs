@@ -23,6 +23,7 @@ use tunnel_link::raw::{
 };
 use tunnel_link::switch::{SwitchAnswer, ask};
 use tunnel_proto::hello::Port;
+use workspace_agent::Transport;
 
 /// What lies between a user and their end of the stream.
 const LOCAL_BYTES: usize = 64 * 1024;
@@ -48,7 +49,7 @@ impl World {
         let gateway = TestGateway::start_tidy(change).await;
         let relay = Relay::start(gateway.addresses.agents).await;
         let token = gateway.agent_token("one").await;
-        let agent = gateway.start_eager_agent(relay.address, &token, ports);
+        let agent = gateway.start_eager_agent(relay.address, Transport::default(), &token, ports);
         gateway.until_connected("one").await;
         Self { gateway, relay, _agent: agent }
     }

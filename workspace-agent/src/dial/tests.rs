@@ -30,13 +30,14 @@ fn welcome() -> Welcome {
         payload_bytes_max: u32::try_from(PAYLOAD_BYTES_MAX).expect("small"),
         keepalive_interval: Duration::from_secs(20),
         keepalive_timeout: Duration::from_secs(10),
-        resume_secret: bytes::Bytes::new(),
+        resume_secret: Bytes::new(),
         workspace: "well".into(),
         resume_grace: Duration::ZERO,
         resumed: None,
         lanes: 0,
-        join_secret: bytes::Bytes::new(),
+        join_secret: Bytes::new(),
         workspace_url: String::new(),
+        seal: Bytes::new(),
     }
 }
 
@@ -153,8 +154,7 @@ async fn gateway_that_goes_after_an_open(stream: DuplexStream, port: u16) {
             reader.next().await.expect("readable").expect("a hello");
             let session = Session::new(Settings { resume_grace: Some(grace), ..Settings::new(Side::Gateway) });
             let opened = session.open(port).expect("room");
-            let welcome =
-                Welcome { resume_secret: bytes::Bytes::from_static(b"next"), resume_grace: grace, ..welcome() };
+            let welcome = Welcome { resume_secret: Bytes::from_static(b"next"), resume_grace: grace, ..welcome() };
             let response = accept_response(welcome, session.link(), Pace::unbounded());
             assert!(slot.set((session, opened, reader)).is_ok(), "one link");
             Ok::<_, Infallible>(response)

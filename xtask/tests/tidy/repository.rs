@@ -84,7 +84,9 @@ impl Repository {
 
 /// Returns whether a program writes this Rust file.
 pub(crate) fn is_generated(path: &str) -> bool {
-    path.starts_with("proto/src/wire/") || path.starts_with("gateway/site/src/api/grpc/wire/")
+    ["proto/src/wire/", "gateway/site/src/api/grpc/wire/", "gateway/replicas/src/wire/"]
+        .iter()
+        .any(|folder| path.starts_with(folder))
 }
 
 fn git_files(root: &Path) -> Option<BTreeSet<String>> {

@@ -10,7 +10,8 @@ use tunnel_link::grpc::{self, FrameReader};
 use tunnel_link::session::{LinkEnd, LinkHold};
 use tunnel_proto::reason::Reason;
 
-use crate::registry::{LiveSession, Registry};
+use crate::peers::MaybePeers;
+use crate::registry::{LiveSession, Registry, SessionWay};
 use crate::resume::LinkRole;
 
 /// Time for an ended session to say so before its link is cut.
@@ -26,6 +27,7 @@ pub struct Claim {
     pub link: LinkHold,
     role: LinkRole,
     registry: Arc<Registry>,
+    peers: MaybePeers,
     passed_on: bool,
 }
 
@@ -33,7 +35,14 @@ impl Claim {
     /// Takes responsibility for a link's role in a session.
     #[must_use]
     pub fn new(registry: Arc<Registry>, session: Arc<LiveSession>, role: LinkRole, link: LinkHold) -> Self {
-        Self { session, link, role, registry, passed_on: false }
+        Self { session, link, role, registry, peers: None, passed_on: false }
+    }
+
+    /// Tells other replicas when the session's place is free.
+    #[must_use]
+    pub fn with_peers(mut self, peers: MaybePeers) -> Self {
+        self.peers = peers;
+        self
     }
 
     /// Returns the link's role in the session.
@@ -80,7 +89,12 @@ impl Claim {
     fn release(&self, reason: Reason) {
         match &self.role {
             LinkRole::First => {
-                self.registry.release(&self.session);
+                let was_current = self.registry.release(&self.session);
+                if let Some(peers) =
+                    self.peers.as_ref().filter(|_| was_current && self.session.way == SessionWay::Direct)
+                {
+                    peers.released(&self.session);
+                }
                 self.session.lanes.close(reason);
             }
             LinkRole::Lane(lane) => self.session.lanes.remove(lane.id),

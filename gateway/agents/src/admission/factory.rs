@@ -9,18 +9,21 @@ use http_body::Body;
 use tracing::{info, warn};
 use tunnel_link::drain::Drain;
 use tunnel_link::grpc::{Code, FrameReader, RpcRefused, Via};
-use tunnel_link::session::Session;
+use tunnel_link::session::{LinkHold, Session};
 use tunnel_proto::handshake::{self, Agreement, HelloRefusal};
 use tunnel_proto::hello::{self, Hello, Join, Resume, Welcome};
+use tunnel_proto::id::Generation;
 use tunnel_proto::limit::{PAYLOAD_BYTES_MAX, REPLAY_BYTES_MAX};
 use tunnel_proto::mux::{ReplicaBudget, Settings, Side, replay_budget};
 use tunnel_proto::reason::Reason;
-use tunnel_proto::version::{FEATURE_LANES, FEATURE_RESUME};
+use tunnel_proto::version::{FEATURE_LANES, FEATURE_RELAY_LANES, FEATURE_RESUME};
 
 use super::claim::Claim;
-use super::{Owners, RETRY_AFTER, refused, shutting_down};
+use super::{Owners, RETRY_AFTER, no_lane, refused, shutting_down};
 use crate::lanes::{Lane, LaneMemory, Lanes};
-use crate::registry::{AgentPorts, Full, NewSession, Registry, SessionLease, Subject};
+use crate::peers::MaybePeers;
+use crate::registry::{AgentPorts, ClaimRefused, LiveSession, NewSession, Registry, SessionLease, SessionWay, Subject};
+use crate::relays::ExpectedLane;
 use crate::resume::{self, LinkRole, ResumeVerdict};
 use gateway_auth::keys::ResumeKeys;
 use gateway_config::Tunnel;
@@ -44,6 +47,8 @@ pub struct SessionFactory {
     pub workspace_url: Arc<str>,
     /// Drain to which the sessions' tasks belong.
     pub drain: Drain,
+    /// Other replicas.
+    pub peers: MaybePeers,
 }
 
 /// An agent that is entitled to a session, and its Hello.
@@ -61,6 +66,10 @@ pub struct Candidate {
     pub via: Via,
     /// Its Hello.
     pub hello: Hello,
+    /// Place that a new session has among those of all replicas; `None` to count those of this one.
+    pub generation: Option<Generation>,
+    /// The relay lane that its ticket is good for.
+    pub lane: Option<ExpectedLane>,
 }
 
 /// An admitted agent.
@@ -96,6 +105,9 @@ impl SessionFactory {
             return Ok(AdmittedAgent { welcome, claim });
         }
         self.takes_new()?;
+        if hello.relay.is_some() {
+            self.check_lane(&candidate)?;
+        }
         if let Some(join) = &hello.join {
             return self.join(&candidate, join, agreement, resumes);
         }
@@ -105,7 +117,7 @@ impl SessionFactory {
         let (lanes, join_secret, memory) = self.lanes(hello, &agreement, self.budget_of(owner))?;
         let tunnel = Session::new(self.settings(hello, resumes, memory));
         let link = tunnel.link();
-        let Candidate { subject, owned, mut lease, peer, via, hello } = candidate;
+        let Candidate { subject, owned, mut lease, peer, via, hello, generation, lane } = candidate;
         if !resumes {
             // Without a resume, coming back would cost it the session.
             lease.renew_at = None;
@@ -118,15 +130,20 @@ impl SessionFactory {
             keys,
             lanes,
             had: hello.resume.as_ref().map(|resume| resume.session),
+            generation: generation.or(lane.map(|lane| lane.generation)),
+            way: if hello.relay.is_some() { SessionWay::Relay } else { SessionWay::Direct },
             instance: hello.instance,
             peer,
             ports: AgentPorts::of(&hello, &agreement),
+            takes_relay_lanes: agreement.has(FEATURE_RELAY_LANES),
             agent_version: hello.agent_version,
             requests_max: self.requests_max,
         });
-        let (session, displaced) = claimed
-            .map_err(|Full| refused(Code::ResourceExhausted, "limits.sessions is reached", Some(RETRY_AFTER)))?;
-        let claim = Claim::new(self.registry.clone(), session.clone(), LinkRole::First, link);
+        let (session, displaced) = claimed.map_err(|why| match why {
+            ClaimRefused::Full => refused(Code::ResourceExhausted, "limits.sessions is reached", Some(RETRY_AFTER)),
+            ClaimRefused::Older => displaced_by_newer(),
+        })?;
+        let claim = self.claim(session.clone(), LinkRole::First, link);
         if let Some(displaced) = displaced {
             info!(agent = %displaced.subject, session = %displaced.id, by = %session.id, "session displaced");
             displaced.tunnel.close(Reason::Displaced, "a newer session of this agent took over");
@@ -189,9 +206,25 @@ impl SessionFactory {
         }
         info!(agent = %session.subject, session = %session.id, peer = %candidate.peer, "lane added");
         session.renew(candidate.lease.clone());
-        let claim = Claim::new(self.registry.clone(), session, LinkRole::Lane(lane), link);
+        let claim = self.claim(session, LinkRole::Lane(lane), link);
         let welcome = self.welcome(&claim, agreement, secret, None);
         Ok(AdmittedAgent { welcome, claim })
+    }
+
+    /// Checks that a relay lane is one that this replica asked for, from the agent that was asked.
+    fn check_lane(&self, candidate: &Candidate) -> Result<(), RpcRefused> {
+        let workspace = candidate.owned.as_ref().map(|(workspace, _)| *workspace);
+        let is_its =
+            |lane: &ExpectedLane| Some(lane.workspace) == workspace && lane.instance == candidate.hello.instance;
+        match &candidate.lane {
+            Some(lane) if is_its(lane) => Ok(()),
+            Some(_) | None => Err(no_lane()),
+        }
+    }
+
+    /// Returns the session of an agent that ends here: its own, or its relay lane.
+    fn current(&self, subject: &Subject, is_relay: bool) -> Option<Arc<LiveSession>> {
+        if is_relay { self.registry.relay(subject) } else { self.registry.of(subject) }
     }
 
     /// Agrees to a new session or lane, unless this gateway drains: then the agent does better to dial elsewhere, or
@@ -211,8 +244,9 @@ impl SessionFactory {
 
     /// Returns whether the session or lane that an agent wants to resume is here.
     #[must_use]
-    pub fn knows(&self, subject: &Subject, resume: &Resume) -> bool {
-        let current = self.registry.of(subject);
+    pub fn knows(&self, subject: &Subject, hello: &Hello) -> bool {
+        let Some(resume) = &hello.resume else { return false };
+        let current = self.current(subject, hello.relay.is_some());
         current.is_some_and(|current| resume::role(&current, resume.session).is_some())
     }
 
@@ -253,12 +287,12 @@ impl SessionFactory {
     /// agent gets a new one at once.
     fn resume(&self, candidate: &Candidate, resume: &Resume) -> Result<Option<Resumed>, RpcRefused> {
         let peer = candidate.peer;
-        let current = self.registry.of(&candidate.subject);
+        let current = self.current(&candidate.subject, candidate.hello.relay.is_some());
         let (session, role) = match resume::judge(current.as_ref(), candidate.hello.instance, resume) {
             ResumeVerdict::Resume(session, role) => (session, role),
             ResumeVerdict::New => return Ok(None),
             ResumeVerdict::Displaced => {
-                return Err(refused(Code::Aborted, "a newer agent with the same token took over", None));
+                return Err(displaced_by_newer());
             }
         };
         let Some(goes_on) = role.go_on(&session, resume).map_err(|_| no_randomness())? else {
@@ -279,8 +313,12 @@ impl SessionFactory {
             agent = %session.subject, session = %session.id, %peer, link = stats.links,
             again = stats.replay_bytes, via = %candidate.via, credential = %candidate.lease.credential, "session resumed"
         );
-        let claim = Claim::new(self.registry.clone(), session, role, link);
+        let claim = self.claim(session, role, link);
         Ok(Some(Resumed { claim, received, secret }))
+    }
+
+    fn claim(&self, session: Arc<LiveSession>, role: LinkRole, link: LinkHold) -> Claim {
+        Claim::new(self.registry.clone(), session, role, link).with_peers(self.peers.clone())
     }
 
     /// Returns the bound on the payload that a session keeps for a resume, in bytes.
@@ -331,8 +369,17 @@ impl SessionFactory {
                 Subject::Workspace(name) => self.workspace_url.replace("{name}", name.as_str()),
                 Subject::Cluster(_) => String::new(),
             },
+            // The generation of a relay lane is that of the agent's own session.
+            seal: match (&self.peers, claim.role(), session.way) {
+                (Some(peers), LinkRole::First, SessionWay::Direct) => peers.seal(session),
+                (_, LinkRole::First | LinkRole::Lane(_), _) => Bytes::new(),
+            },
         }
     }
+}
+
+fn displaced_by_newer() -> RpcRefused {
+    refused(Code::Aborted, "a newer agent with the same token took over", None)
 }
 
 /// Explains why there is no agreement, so that a user who started the wrong program with a token learns the right one.

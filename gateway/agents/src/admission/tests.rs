@@ -21,6 +21,7 @@ fn factory(started_ms: u64) -> SessionFactory {
         requests_max: 10,
         workspace_url: "https://{name}.example.com/".into(),
         drain: Drain::default(),
+        peers: None,
     }
 }
 
@@ -40,6 +41,8 @@ fn hello(instance: u64, lanes: u32) -> Hello {
         lanes,
         apps: Vec::new(),
         host: HostMode::Auto,
+        relay: None,
+        seal: bytes::Bytes::new(),
     }
 }
 
@@ -51,6 +54,8 @@ fn candidate(hello: Hello) -> Candidate {
         peer: ([127, 0, 0, 1], 1).into(),
         via: Via::Http2,
         hello,
+        generation: None,
+        lane: None,
     }
 }
 

@@ -45,6 +45,11 @@ pub enum Credential {
         /// Id that is unique there.
         use_id: Box<str>,
     },
+    /// One that another replica has checked, and checks again: not a token of this gateway.
+    Relayed {
+        /// Its kind and name, for people.
+        shown: Box<str>,
+    },
 }
 
 impl Credential {
@@ -56,6 +61,7 @@ impl Credential {
             Self::Certificate { .. } => "certificate",
             Self::Pod { .. } => "pod",
             Self::Job { .. } => "job",
+            Self::Relayed { .. } => "relayed",
         }
     }
 
@@ -67,6 +73,7 @@ impl Credential {
             Self::Certificate { fingerprint } => fingerprint.to_string(),
             Self::Pod { namespace, name, uid } => format!("{namespace}/{name} {uid}"),
             Self::Job { issuer, use_id } => format!("{use_id} of {issuer}"),
+            Self::Relayed { shown } => shown.to_string(),
         }
     }
 
@@ -75,7 +82,7 @@ impl Credential {
     pub fn token(&self) -> Option<TokenId> {
         match self {
             Self::Token(id) => Some(*id),
-            Self::Certificate { .. } | Self::Pod { .. } | Self::Job { .. } => None,
+            Self::Certificate { .. } | Self::Pod { .. } | Self::Job { .. } | Self::Relayed { .. } => None,
         }
     }
 }

@@ -19,7 +19,7 @@ fn release_by_displaced_session_keeps_the_newer_one() {
 fn full_registry_still_lets_an_agent_replace_its_own_session() {
     let registry = Registry::new(1, 1);
     assert!(registry.claim(new("a")).is_ok());
-    assert_eq!(registry.claim(new("b")).err(), Some(Full));
+    assert_eq!(registry.claim(new("b")).err(), Some(ClaimRefused::Full));
     assert!(registry.claim(new("a")).is_ok());
 }
 

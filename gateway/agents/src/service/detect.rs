@@ -11,6 +11,8 @@ use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
+use super::carry::LaneQueue;
+use super::data_frames::DataFrames;
 use super::handshake_limit::{ALLOWANCE_BYTES, GOAWAY, HandshakeLimit};
 use gateway_net::stream::{Alpn, ClientStream};
 
@@ -31,6 +33,10 @@ pub(super) struct PeekedStream {
     limit: Option<Arc<HandshakeLimit>>,
     /// Bytes that may still be read until then.
     allowance: usize,
+    /// Present on the connection of a relay lane that passes through here.
+    queue: Option<Arc<LaneQueue>>,
+    /// Present until an agent is admitted, and on the connection of such a lane.
+    frames: Option<Box<DataFrames>>,
     /// Something was written since the library last had nothing left to write.
     unflushed: bool,
     /// Set once it sent more than that.
@@ -94,6 +100,8 @@ impl PeekedStream {
             http2,
             limit: None,
             allowance: ALLOWANCE_BYTES,
+            queue: None,
+            frames: None,
             unflushed: false,
             end: None,
         }
@@ -101,7 +109,7 @@ impl PeekedStream {
 
     /// Reads no more than an agent needs to be admitted, until one is.
     pub(super) fn behind(self, limit: Arc<HandshakeLimit>) -> Self {
-        Self { limit: Some(limit), ..self }
+        Self { limit: Some(limit), frames: Some(Box::new(DataFrames::new())), ..self }
     }
 
     /// Returns whether it is HTTP/2; all else is taken for HTTP/1.1.
@@ -122,8 +130,12 @@ impl PeekedStream {
         if self.end.is_some() {
             return self.poll_end(context);
         }
-        if self.limit.as_ref().is_some_and(|limit| limit.is_open()) {
-            self.limit = None;
+        if let Some(limit) = self.limit.take_if(|limit| limit.is_open()) {
+            self.queue = limit.queue();
+            self.frames = self.frames.take().filter(|_| self.queue.is_some());
+        }
+        if let Some(queue) = &self.queue {
+            ready!(queue.poll_room(context));
         }
         if self.limit.is_some() && self.allowance == 0 {
             let saying = if self.unflushed { Bytes::new() } else { Bytes::from_static(&GOAWAY) };
@@ -133,10 +145,22 @@ impl PeekedStream {
         }
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let new = buffer.filled().get(before..).unwrap_or_default();
         if self.limit.is_some() {
-            self.allowance = self.allowance.saturating_sub(buffer.filled().len() - before);
+            self.allowance = self.allowance.saturating_sub(new.len());
         }
+        self.follow(new);
         read
+    }
+
+    /// Follows frames, and counts the data of a relay lane.
+    fn follow(&mut self, read: &[u8]) {
+        if let Some(frames) = &mut self.frames {
+            let data = frames.read(read);
+            if let Some(queue) = &self.queue {
+                queue.read(data);
+            }
+        }
     }
 
     /// Sends the last message, gives the other end time to read it, and then ends the stream for the library.
@@ -178,12 +202,14 @@ impl AsyncRead for PeekedStream {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let left = self.bytes.get(usize::from(self.given)..usize::from(self.read)).unwrap_or_default();
+        let peeked = self.bytes;
+        let left = peeked.get(usize::from(self.given)..usize::from(self.read)).unwrap_or_default();
         if left.is_empty() || buffer.remaining() == 0 {
             return self.poll_read_on(context, buffer);
         }
         let (now, _later) = left.split_at(left.len().min(buffer.remaining()));
         buffer.put_slice(now);
+        self.follow(now);
         let count = u8::try_from(now.len()).unwrap_or(u8::MAX);
         self.given = self.given.saturating_add(count);
         Poll::Ready(Ok(()))
@@ -229,6 +255,7 @@ impl AsyncWrite for PeekedStream {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
     use tokio::io::AsyncWriteExt;
     use tokio::net::{TcpListener, TcpStream};
 
@@ -323,5 +350,27 @@ mod tests {
         };
         let (read, ()) = tokio::join!(reading, sending);
         assert_eq!(read, sent.len());
+    }
+
+    /// Frames are not cut, so the rest of one is read although nothing is taken: the other end of the lane hears of whole
+    /// frames only, and what it takes is what lets this read on.
+    #[tokio::test]
+    async fn lane_is_read_to_the_end_of_a_frame_and_no_further_until_that_is_taken() {
+        let (mut client, stream) = connected().await;
+        let limit = Arc::new(HandshakeLimit::default());
+        let mut begun = PeekedStream::of(ClientStream::Plain(stream), BEGIN, 4, true).behind(limit.clone());
+        let queue = limit.pass();
+        limit.open();
+        let frame = [&[0, 0xea, 0x60, 0, 0, 0, 0, 0, 1][..], &[0; 60_000]].concat();
+        let sent = [&b"* HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame, &frame].concat();
+        client.write_all(&sent).await.expect("there is room in the kernel");
+        let mut first = vec![0; BEGIN.len() + 20 + frame.len()];
+        begun.read_exact(&mut first).await.expect("all of the first frame");
+        let mut more = [0; 100];
+        assert_eq!(begun.read(&mut more).now_or_never().map(Result::ok), None, "it waits");
+        queue.taken(60_000);
+        let mut second = vec![0; frame.len()];
+        begun.read_exact(&mut second).await.expect("all of the second frame");
+        assert!(begun.read(&mut more).now_or_never().is_none());
     }
 }

@@ -1,12 +1,13 @@
 //! Restricts a connection until an agent is admitted on it: a stranger sends no more than a Hello takes, and is not
 //! waited for long.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use super::carry::LaneQueue;
 use gateway_net::limits::Guest;
 
 /// Most bytes read of a connection before a session came up on it: the preface of HTTP/2, heads, a Hello, and some
@@ -35,6 +36,8 @@ pub(super) struct HandshakeLimit {
     is_called: AtomicBool,
     refusals: AtomicU32,
     shut: CancellationToken,
+    /// Set for a connection whose link is a relay lane that passes through here.
+    queue: OnceLock<Arc<LaneQueue>>,
 }
 
 impl HandshakeLimit {
@@ -49,6 +52,16 @@ impl HandshakeLimit {
             guest.prove();
         }
         self.is_open.store(true, Ordering::Release);
+    }
+
+    /// Makes the connection that of a relay lane. Returns the queue that bounds how far it is read.
+    pub(super) fn pass(&self) -> Arc<LaneQueue> {
+        self.queue.get_or_init(Arc::default).clone()
+    }
+
+    /// Returns the queue of a relay lane, if the connection has one.
+    pub(super) fn queue(&self) -> Option<Arc<LaneQueue>> {
+        self.queue.get().cloned()
     }
 
     /// Notes a call that has to say Hello.

@@ -22,7 +22,7 @@ use tunnel_link::pace::PacedStream;
 use tunnel_link::websocket::{self, Handshake, NoHandshake};
 
 use super::detect::PeekedStream;
-use super::{AgentIdentity, AgentService, Greeting, NewLink, Remote, log_refused};
+use super::{AgentBody, AgentIdentity, AgentService, Greeting, NewLink, Remote, log_refused};
 use gateway_net::limits::Guest;
 
 /// Bound on the head of the request.
@@ -68,10 +68,19 @@ pub(super) async fn serve(service: Arc<AgentService>, stream: PeekedStream, remo
             let handshake = async {
                 let greeting = Greeting { until: Instant::now() + service.timeouts.agent_hello, limit: None };
                 match service.attach(identity, NewLink { reader, peer, pace, greeting }).await {
-                    Ok(response) => {
-                        guest.prove();
-                        answer.accept(response.into_body());
-                    }
+                    Ok(response) => match response.into_body() {
+                        AgentBody::Tunnel(outgoing) => {
+                            guest.prove();
+                            answer.accept(outgoing);
+                        }
+                        AgentBody::Relay(half) => {
+                            guest.prove();
+                            let (half, pace) = half.into_parts();
+                            answer.relay(half, pace);
+                        }
+                        // No link: dropped, the answer closes the WebSocket.
+                        AgentBody::Empty | AgentBody::Tonic(_) => {}
+                    },
                     Err(refused) => {
                         log_refused(peer, &refused);
                         answer.refuse(&refused);

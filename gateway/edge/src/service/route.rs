@@ -40,7 +40,8 @@ use crate::tcp;
 use crate::upstream::Owner;
 use crate::watches::{AccessClient, WatchUse};
 use crate::websocket::{BadUpgrade, upgrade_asked};
-use gateway_agents::registry::LiveSession;
+use gateway_agents::peers::FoundSession;
+use gateway_agents::registry::{LiveSession, SessionWay};
 use gateway_auth::policy::{Because, Grant};
 use gateway_auth::request::OfferedCredential;
 use gateway_auth::sign_in::path;
@@ -109,7 +110,11 @@ impl Edge {
             return Ok(answer);
         }
         // Step 4: port.
-        let session = self.registry.current(&address.name);
+        let mut session = self.registry.current(&address.name);
+        if session.is_none() && address.port.is_none() {
+            // On the heap, as all rare futures here.
+            session = Box::pin(self.elsewhere(&address)).await.lane();
+        }
         known.port = address.port.or_else(|| session.as_ref().and_then(|session| session.default_port()));
         let offered = OfferedCredential::read(&parts.headers, self.hosts.site.cookies());
         if is_tcp {
@@ -170,6 +175,14 @@ impl Edge {
         preflight::answer(&parts.method, &parts.headers, source).map(|answer| answer.map(ResponseBody::from))
     }
 
+    /// Finds the session of a workspace whose agent dialed another replica.
+    async fn elsewhere(&self, address: &Address) -> FoundSession {
+        match &self.peers {
+            Some(peers) => peers.find(&address.name).await,
+            None => FoundSession::Absent,
+        }
+    }
+
     /// Step 6. A drain closes sessions first: then it is the reason that there is none.
     async fn attached(
         &self,
@@ -178,8 +191,23 @@ impl Edge {
         grant: &Grant,
     ) -> Result<Arc<LiveSession>, EdgeAnswer> {
         let is_draining = self.drain.is_draining();
+        let (session, is_unreachable) = match session {
+            None => {
+                let found = Box::pin(self.elsewhere(visit.address)).await;
+                let is_unreachable = matches!(found, FoundSession::Unreachable);
+                (found.lane(), is_unreachable)
+            }
+            // Another process of the agent may be elsewhere by now.
+            Some(lane) if lane.way == SessionWay::Relay && lane.tunnel.is_detached() => {
+                (Box::pin(self.elsewhere(visit.address)).await.lane().or(Some(lane)), false)
+            }
+            session => (session, false),
+        };
         if let Some(session) = with_link(session).await {
             return Ok(session);
+        }
+        if is_unreachable {
+            return Err(Failure::AgentUnreachable.into());
         }
         let is_owner = matches!(grant.because(), Because::Owner);
         // On the heap, so that requests that find a session do not carry it.

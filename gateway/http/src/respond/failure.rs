@@ -21,6 +21,8 @@ pub enum Failure {
     WorkspaceStopped,
     /// No session for this workspace now.
     AgentAbsent,
+    /// Another replica has the session, and no lane to the agent came up (a kind of `agent_absent`).
+    AgentUnreachable,
     /// The agent is there, nothing listens on the port.
     PortClosed,
     /// Something listens, and closed the connection without a proper answer (a kind of `port_closed`).
@@ -95,7 +97,7 @@ impl Failure {
             Self::SignInRequired => "sign_in_required",
             Self::PortNotAllowed => "port_not_allowed",
             Self::WorkspaceStopped => "workspace_stopped",
-            Self::AgentAbsent => "agent_absent",
+            Self::AgentAbsent | Self::AgentUnreachable => "agent_absent",
             Self::PortClosed | Self::AppClosed | Self::AppAnswerInvalid => "port_closed",
             Self::OpenTimeout => "open_timeout",
             Self::ResponseTimeout => "response_timeout",
@@ -119,9 +121,11 @@ impl Failure {
             Self::NoSuchHost | Self::NoSuchPage | Self::NoDefaultPort => StatusCode::NOT_FOUND,
             Self::SignInRequired => StatusCode::UNAUTHORIZED,
             Self::PortNotAllowed => StatusCode::FORBIDDEN,
-            Self::WorkspaceStopped | Self::AgentAbsent | Self::Overloaded { .. } | Self::Draining => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Self::WorkspaceStopped
+            | Self::AgentAbsent
+            | Self::AgentUnreachable
+            | Self::Overloaded { .. }
+            | Self::Draining => StatusCode::SERVICE_UNAVAILABLE,
             Self::PortClosed | Self::AppClosed | Self::AppAnswerInvalid | Self::SessionLost => StatusCode::BAD_GATEWAY,
             Self::OpenTimeout | Self::ResponseTimeout => StatusCode::GATEWAY_TIMEOUT,
             Self::BadRequest { .. } => StatusCode::BAD_REQUEST,
@@ -159,6 +163,7 @@ impl Failure {
             Self::Overloaded { limit } => Some(limit),
             Self::NoSuchPage => Some("no_such_page"),
             Self::NoDefaultPort => Some("no_default_port"),
+            Self::AgentUnreachable => Some("peer"),
             Self::AppClosed => Some("app_closed"),
             Self::AppAnswerInvalid => Some("app_answer_invalid"),
             Self::ResponseTimeout => Some("timeouts.response_header"),
@@ -187,7 +192,7 @@ impl Failure {
     pub fn retry_after_seconds(&self) -> Option<u16> {
         match self {
             // About one redial of an agent whose link broke.
-            Self::AgentAbsent => Some(3),
+            Self::AgentAbsent | Self::AgentUnreachable => Some(3),
             Self::Overloaded { limit } if *limit == Limit::FailedSignIns.name() => Some(10),
             Self::Overloaded { .. } | Self::Draining => Some(1),
             Self::NoSuchHost
@@ -218,7 +223,11 @@ impl Failure {
     #[must_use]
     pub fn reload_after_seconds(&self) -> Option<u16> {
         match self {
-            Self::AgentAbsent | Self::PortClosed | Self::AppClosed | Self::WorkspaceStopped => Some(5),
+            Self::AgentAbsent
+            | Self::AgentUnreachable
+            | Self::PortClosed
+            | Self::AppClosed
+            | Self::WorkspaceStopped => Some(5),
             Self::Draining => Some(2),
             Self::Overloaded { .. } => Some(10),
             Self::NoSuchHost
@@ -261,6 +270,7 @@ impl Failure {
             | Self::PortNotAllowed
             | Self::WorkspaceStopped
             | Self::AgentAbsent
+            | Self::AgentUnreachable
             | Self::PortClosed
             | Self::AppClosed
             | Self::AppAnswerInvalid
@@ -280,7 +290,7 @@ impl Failure {
             Self::SignInRequired => &SIGN_IN_REQUIRED,
             Self::PortNotAllowed => &PORT_NOT_ALLOWED,
             Self::WorkspaceStopped => &WORKSPACE_STOPPED,
-            Self::AgentAbsent => &AGENT_ABSENT,
+            Self::AgentAbsent | Self::AgentUnreachable => &AGENT_ABSENT,
             Self::PortClosed => &PORT_CLOSED,
             Self::AppClosed => &APP_CLOSED,
             Self::AppAnswerInvalid => &APP_ANSWER_INVALID,

@@ -1,13 +1,14 @@
 use super::*;
 
 /// The table of failures, row by row: failure, code, status, seconds to wait.
-const TABLE: [(Failure, &str, u16, Option<&str>); 23] = [
+const TABLE: [(Failure, &str, u16, Option<&str>); 24] = [
     (Failure::NoSuchHost, "no_such_host", 404, None),
     (Failure::NoSuchPage, "no_such_host", 404, None),
     (Failure::SignInRequired, "sign_in_required", 401, None),
     (Failure::PortNotAllowed, "port_not_allowed", 403, None),
     (Failure::WorkspaceStopped, "workspace_stopped", 503, None),
     (Failure::AgentAbsent, "agent_absent", 503, Some("3")),
+    (Failure::AgentUnreachable, "agent_absent", 503, Some("3")),
     (Failure::PortClosed, "port_closed", 502, None),
     (Failure::AppClosed, "port_closed", 502, None),
     (Failure::AppAnswerInvalid, "port_closed", 502, None),

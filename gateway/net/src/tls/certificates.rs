@@ -146,7 +146,7 @@ fn read_pair(cert: &Path, key: &Path, provider: &CryptoProvider) -> Result<(Arc<
 }
 
 /// Reads a chain of certificates, leaf first.
-pub(super) fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+pub(crate) fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let bad = |error| TlsError::Pem { path: path.to_owned(), error };
     let chain: Vec<_> = CertificateDer::pem_file_iter(path).map_err(bad)?.collect::<Result<_, _>>().map_err(bad)?;
     if chain.is_empty() { Err(TlsError::Empty { path: path.to_owned() }) } else { Ok(chain) }

@@ -98,6 +98,7 @@ impl World {
                 self.backlog -= 1;
             }
             Body::Close { reason, .. } => assert_eq!(self.close_due.take(), Some(reason), "closed for another reason"),
+            Body::OpenLane(_) => panic!("a lane that the application did not want"),
             Body::Acknowledge => {}
             Body::Hello(_) | Body::Welcome(_) => panic!("a handshake inside a session"),
         }
@@ -161,6 +162,7 @@ impl World {
                 MuxEvent::Readable(channel) => self.book(channel).waits_to_read = false,
                 MuxEvent::Writable(channel) => self.book(channel).waits_to_write = false,
                 MuxEvent::Reset(channel, reason) => self.hear_reset(channel, reason),
+                MuxEvent::LaneWanted(_) => panic!("a lane that is not wanted"),
                 MuxEvent::Draining { .. } => panic!("nobody drains"),
             }
         }

@@ -74,6 +74,13 @@ where
         &self.body
     }
 
+    /// Returns the body, for a reader of its bytes. What was read of it and not decoded is lost: of an agent that waits for
+    /// its Welcome that is nothing.
+    #[must_use]
+    pub fn into_body(self) -> B {
+        self.body
+    }
+
     /// Waits for more bytes. `false` at the end of the stream.
     ///
     /// # Errors

@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderValue};
 use http_body::{Body, Frame as BodyFrame};
 use parking_lot::Mutex;
 use tunnel_proto::frame::{Body as FrameBody, Frame};
+use tunnel_proto::hello::Hello;
 
 use crate::pace::Pace;
 use crate::session::LinkHold;
@@ -92,6 +93,16 @@ pub(super) fn encode(frame: Frame, head: &mut BytesMut) -> Bytes {
         prefix.copy_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
     }
     payload
+}
+
+/// Encodes a Hello as a gRPC message, as an agent sends it.
+#[must_use]
+pub fn hello_message(hello: &Hello) -> Bytes {
+    let mut message = BytesMut::new();
+    let hello = Frame { sequence: 0, acknowledged: 0, body: FrameBody::Hello(Box::new(hello.clone())) };
+    // Only data frames have a payload beside the head.
+    drop(encode(hello, &mut message));
+    message.freeze()
 }
 
 /// Body of one direction of the RPC: a first frame, then the frames of the session.

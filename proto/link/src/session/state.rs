@@ -7,7 +7,9 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tunnel_proto::frame::Open;
+use tunnel_proto::hello::RelayTicket;
 use tunnel_proto::id::ChannelId;
+use tunnel_proto::limit::LANES_MAX;
 use tunnel_proto::mux::{Mux, MuxEvent, Room, SessionError};
 use tunnel_proto::reason::Reason;
 
@@ -23,6 +25,9 @@ pub(super) struct SessionState {
     pub(super) incoming: VecDeque<Open>,
     pub(super) accept: Option<Waker>,
     pub(super) draining: Option<DrainRequest>,
+    /// Relay lanes that the gateway wants and that no task has taken; more than there may be lanes are forgotten.
+    pub(super) lanes_wanted: VecDeque<RelayTicket>,
+    pub(super) lanes: Option<Waker>,
     pub(super) end: Option<SessionError>,
     pub(super) link: Current,
 }
@@ -94,6 +99,8 @@ impl SessionState {
             incoming: VecDeque::new(),
             accept: None,
             draining: None,
+            lanes_wanted: VecDeque::new(),
+            lanes: None,
             end: None,
             link: Current::new(1),
         }
@@ -142,10 +149,17 @@ impl SessionState {
                     });
                     wakes.add(self.accept.take());
                 }
+                MuxEvent::LaneWanted(wanted) => {
+                    if self.lanes_wanted.len() < LANES_MAX as usize {
+                        self.lanes_wanted.push_back(wanted);
+                        wakes.add(self.lanes.take());
+                    }
+                }
             }
         }
         if self.end.is_some() {
             wakes.add(self.accept.take());
+            wakes.add(self.lanes.take());
         }
         // Without a link, no task waits for frames to send.
         if self.transmit.is_some() && (self.mux.wants_transmit() || !self.mux.is_up()) {

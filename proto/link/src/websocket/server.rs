@@ -3,8 +3,10 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use http::header::{
     CONNECTION, HeaderMap, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
     SEC_WEBSOCKET_VERSION, UPGRADE, WWW_AUTHENTICATE,
@@ -19,7 +21,9 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 
 use super::PROTOCOL;
 use super::carry::{CarryError, carry};
+use super::whole::{WholeMessages, trailers_of};
 use crate::grpc::{self, Chunk, Code, FrameReader, IncomingBody, Outgoing, PATH, RpcRefused};
+use crate::pace::Pace;
 
 /// Length of a key: 16 bytes in base64.
 const KEY_CHARACTERS: usize = 24;
@@ -173,18 +177,23 @@ impl HelloAnswer {
         drop(self.sender.send(Reply::Tunnel(outgoing)));
     }
 
+    /// Answers with the messages of a link that ends elsewhere. An error of the body becomes its end.
+    pub fn relay(self, body: impl Body<Data = Bytes, Error = RpcRefused> + Send + 'static, pace: Arc<Pace>) {
+        drop(self.sender.send(Reply::Relay(WholeMessages::new(Box::pin(body), pace))));
+    }
+
     /// Turns the agent away.
     pub fn refuse(self, refused: &RpcRefused) {
-        let mut response: Response<()> = grpc::refuse_response(refused);
-        drop(self.sender.send(Reply::Trailers(std::mem::take(response.headers_mut()))));
+        drop(self.sender.send(Reply::Trailers(trailers_of(refused))));
     }
 }
 
-/// Outgoing half of the gateway: nothing yet, a session, or a status and the end.
+/// Outgoing half of the gateway: nothing yet, a session here or elsewhere, or a status and the end.
 #[derive(Debug)]
 enum Reply {
     Due(oneshot::Receiver<Self>),
     Tunnel(Outgoing),
+    Relay(WholeMessages),
     Trailers(HeaderMap),
     Ended,
 }
@@ -203,6 +212,7 @@ impl Body for Reply {
         }
         match &mut *self {
             Self::Tunnel(outgoing) => Pin::new(outgoing).poll_frame(context),
+            Self::Relay(messages) => messages.poll_frame(context),
             Self::Trailers(trailers) => {
                 let trailers = std::mem::take(trailers);
                 *self = Self::Ended;

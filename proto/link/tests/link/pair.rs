@@ -287,6 +287,8 @@ pub(crate) fn hello() -> Hello {
         lanes: 1,
         apps: Vec::new(),
         host: HostMode::Auto,
+        relay: None,
+        seal: bytes::Bytes::new(),
     }
 }
 
@@ -307,5 +309,6 @@ pub(crate) fn welcome() -> Welcome {
         lanes: 0,
         join_secret: bytes::Bytes::new(),
         workspace_url: String::new(),
+        seal: bytes::Bytes::new(),
     }
 }

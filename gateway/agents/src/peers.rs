@@ -1,0 +1,86 @@
+//! Other replicas, as this crate needs them: they share a directory of sessions, and carry relay lanes. One gateway alone has
+//! none.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Response;
+use hyper::body::Incoming;
+use tunnel_link::grpc::RpcRefused;
+use tunnel_proto::id::Generation;
+
+use crate::admission::Candidate;
+use crate::registry::LiveSession;
+use crate::service::PassingBody;
+use gateway_types::WorkspaceName;
+
+/// A boxed future: a trait object cannot return another one.
+pub type PeerFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Other replicas of this gateway.
+pub trait Peers: fmt::Debug + Send + Sync + 'static {
+    /// Returns the number of this process start among those of all replicas.
+    fn incarnation(&self) -> u64;
+
+    /// Claims the place of a new session among those of all replicas. The session that had it is displaced, wherever it is.
+    ///
+    /// Cancel safety: safe; a claim without a session is displaced by the next one.
+    fn claim<'a>(&'a self, candidate: &'a Candidate) -> PeerFuture<'a, Result<Generation, RpcRefused>>;
+
+    /// Seals a session's generation for its agent; empty if its place is not known.
+    fn seal(&self, session: &LiveSession) -> Bytes;
+
+    /// Gives the place of a session back that has ended. Does not wait.
+    fn released(&self, session: &LiveSession);
+
+    /// Finds the session of a workspace whose agent dialed another replica: makes a relay lane, if there is none.
+    ///
+    /// Cancel safety: safe; what was begun for one caller serves the next.
+    fn find<'a>(&'a self, workspace: &'a WorkspaceName) -> PeerFuture<'a, FoundSession>;
+
+    /// Carries a lane to the replica at which it ends. Returns that replica's answer, whose body has the other direction.
+    ///
+    /// Cancel safety: dropped, it ends the lane's stream.
+    fn carry(&self, lane: CarriedLane) -> PeerFuture<'_, Result<Response<Incoming>, RpcRefused>>;
+}
+
+/// Result of a search for the session of a workspace among other replicas.
+#[derive(Clone, Debug)]
+pub enum FoundSession {
+    /// A relay lane to its agent.
+    Lane(Arc<LiveSession>),
+    /// No replica is known to have one.
+    Absent,
+    /// Another replica has one, and no lane to its agent came up.
+    Unreachable,
+}
+
+impl FoundSession {
+    /// Returns the lane, if there is one.
+    #[must_use]
+    pub fn lane(self) -> Option<Arc<LiveSession>> {
+        match self {
+            Self::Lane(session) => Some(session),
+            Self::Absent | Self::Unreachable => None,
+        }
+    }
+}
+
+/// A relay lane on its way to another replica, authenticated here.
+#[derive(Debug)]
+pub struct CarriedLane {
+    /// The replica: the number of its process start.
+    pub replica: u64,
+    /// The agent, entitled to a session of its workspace.
+    pub candidate: Candidate,
+    /// The agent's Hello, as it came.
+    pub hello: Bytes,
+    /// Everything behind that.
+    pub body: PassingBody,
+}
+
+/// Peers of a gateway that may have some.
+pub type MaybePeers = Option<Arc<dyn Peers>>;

@@ -1,0 +1,109 @@
+use std::path::{Path, PathBuf};
+
+use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+
+use super::*;
+
+const REPLICA: &str = "spiffe://workspaces.test/replica";
+
+/// An authority, and the folder of the files that are made with it.
+struct Authority {
+    folder: TempDir,
+    params: CertificateParams,
+    key: KeyPair,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).expect("params");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("ca.pem"), params.self_signed(&key).expect("signed").pem()).expect("written");
+        Self { folder, params, key }
+    }
+
+    /// Makes the TLS of an end whose certificate has these URIs, with changes, and which trusts `trusts`.
+    fn tls(&self, uris: &[&str], change: impl FnOnce(&mut CertificateParams), trusts: &Path) -> PeerTls {
+        let mut params = CertificateParams::new(Vec::new()).expect("params");
+        params.subject_alt_names = uris.iter().map(|uri| SanType::URI((*uri).try_into().expect("a URI"))).collect();
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth];
+        change(&mut params);
+        let own = KeyPair::generate().expect("a key");
+        let signed = params.signed_by(&own, &Issuer::from_params(&self.params, &self.key)).expect("signed");
+        let (cert, key) = (self.folder.path().join("cert.pem"), self.folder.path().join("key.pem"));
+        std::fs::write(&cert, signed.pem()).expect("written");
+        std::fs::write(&key, own.serialize_pem()).expect("written");
+        let url = "https://127.0.0.1:1".parse().expect("a URL");
+        let config = PeersConfig { listen: ([127, 0, 0, 1], 1).into(), url, cert, key, ca: trusts.to_owned() };
+        PeerTls::load(&config, &"workspaces.test".parse().expect("a zone")).expect("good files")
+    }
+
+    fn ca(&self) -> PathBuf {
+        self.folder.path().join("ca.pem")
+    }
+}
+
+/// Returns what each end makes of the other: `ok`, or a code.
+async fn handshake(dials: &PeerTls, listens: &PeerTls) -> (&'static str, &'static str) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    let (near, far) = tokio::join!(TcpStream::connect(address), listener.accept());
+    let (near, (far, _)) = (near.expect("connected"), far.expect("accepted"));
+    let dialed = async { dials.connect(near).await.err().map_or("ok", |refused| refused.code()) };
+    let accepted = async { listens.accept(far).await.err().map_or("ok", |refused| refused.code()) };
+    tokio::join!(dialed, accepted)
+}
+
+#[tokio::test]
+async fn replicas_know_each_other_and_nothing_else_by_its_certificate() {
+    let (ours, other) = (Authority::new(), Authority::new());
+    let replica = ours.tls(&[REPLICA], |_| {}, &ours.ca());
+    assert_eq!(handshake(&replica, &replica).await, ("ok", "ok"));
+    let expired = |params: &mut CertificateParams| params.not_after = rcgen::date_time_ymd(2001, 1, 1);
+    let early = |params: &mut CertificateParams| params.not_before = rcgen::date_time_ymd(4000, 1, 1);
+    let refused = [
+        (ours.tls(&["spiffe://workspaces.test/workspace/one"], |_| {}, &ours.ca()), "role"),
+        (ours.tls(&["spiffe://other.test/replica"], |_| {}, &ours.ca()), "role"),
+        (ours.tls(&[REPLICA, REPLICA], |_| {}, &ours.ca()), "role"),
+        (ours.tls(&[], |_| {}, &ours.ca()), "role"),
+        (ours.tls(&[REPLICA], expired, &ours.ca()), "expired"),
+        (ours.tls(&[REPLICA], early, &ours.ca()), "expired"),
+        (other.tls(&[REPLICA], |_| {}, &ours.ca()), "authority"),
+    ];
+    for (stranger, code) in &refused {
+        assert_eq!(handshake(stranger, &replica).await.1, *code, "as a caller");
+        assert_eq!(handshake(&replica, stranger).await.0, *code, "as the one that is called");
+    }
+}
+
+#[tokio::test]
+async fn caller_without_a_certificate_is_refused() {
+    let ours = Authority::new();
+    let replica = ours.tls(&[REPLICA], |_| {}, &ours.ca());
+    let roots = Arc::new(roots(&ours.ca()).expect("an authority"));
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut connector = ClientConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .expect("TLS 1.3")
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(SignedByAuthority { roots, provider }))
+        .with_no_client_auth();
+    connector.alpn_protocols = vec![ALPN.to_vec()];
+    let anonymous =
+        PeerTls { acceptor: replica.acceptor.clone(), connector: Arc::new(connector), uri: replica.uri.clone() };
+    assert_eq!(handshake(&anonymous, &replica).await.1, "no_certificate");
+}
+
+#[tokio::test]
+async fn bytes_of_a_stranger_are_a_failed_handshake() {
+    let ours = Authority::new();
+    let replica = ours.tls(&[REPLICA], |_| {}, &ours.ca());
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
+    let mut near = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("connected");
+    tokio::io::AsyncWriteExt::write_all(&mut near, b"GET / HTTP/1.1\r\n\r\n").await.expect("sent");
+    let (far, _) = listener.accept().await.expect("accepted");
+    assert_eq!(replica.accept(far).await.err().map(|refused| refused.code()), Some("handshake"));
+}

@@ -1,0 +1,219 @@
+//! A relay lane between two replicas: the agent that one of them has authenticated, in front of the agent's own messages.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use gateway_agents::admission::Candidate;
+use gateway_agents::registry::{Credential, SessionLease, Subject};
+use gateway_agents::service::{CarriedLease, PassingBody};
+use gateway_store::WorkspaceId;
+use gateway_types::{UnixSeconds, UserName};
+use http_body::{Body, Frame};
+use hyper::body::Incoming;
+use prost::Message;
+use thiserror::Error;
+
+use crate::wire;
+
+/// Longest description of an agent, in bytes: a few names and numbers.
+const HEAD_BYTES_MAX: usize = 4 * 1024;
+
+/// Length of the prefix of a gRPC message: one flag byte and four of length.
+const PREFIX_BYTES: usize = 5;
+
+/// An agent that another replica has authenticated and entitled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CarriedAgent {
+    /// Its workspace.
+    pub subject: Subject,
+    /// The workspace and its owner.
+    pub owned: (WorkspaceId, UserName),
+    /// Its credential, and the end of that.
+    pub credential: Credential,
+    /// Time from which the credential is worth nothing.
+    pub expires_at: Option<UnixSeconds>,
+    /// Address that it dialed from.
+    pub peer: SocketAddr,
+}
+
+/// Reason why a carried lane is not one.
+#[derive(Debug, Error)]
+pub enum BadLane {
+    /// The stream ended or broke first.
+    #[error("the stream ended before a lane began")]
+    Ended,
+    /// The description is longer than [`HEAD_BYTES_MAX`].
+    #[error("the description of an agent is too long")]
+    TooLong,
+    /// It is not protobuf.
+    #[error("the description of an agent cannot be read: {0}")]
+    Malformed(#[from] prost::DecodeError),
+    /// A field is wrong.
+    #[error("the description of an agent has a wrong {0}")]
+    Field(&'static str),
+}
+
+impl CarriedAgent {
+    /// Describes an entitled agent. `None` for the agent of a cluster, and for one whose workspace is not known.
+    #[must_use]
+    pub fn of(candidate: &Candidate) -> Option<Self> {
+        candidate.subject.workspace()?;
+        Some(Self {
+            subject: candidate.subject.clone(),
+            owned: candidate.owned.clone()?,
+            credential: candidate.lease.credential.clone(),
+            expires_at: candidate.lease.expires_at,
+            peer: candidate.peer,
+        })
+    }
+
+    /// Returns it as the owner of a relay lane that ends here.
+    #[must_use]
+    pub fn into_lease(self) -> CarriedLease {
+        let Self { subject, owned, credential, expires_at, peer } = self;
+        let lease = SessionLease { credential, expires_at, renew_at: None, review: None };
+        CarriedLease { subject, lease, owned, peer }
+    }
+
+    /// Encodes it as the first gRPC message of a carried lane.
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
+        let message = wire::CarriedLane {
+            workspace: self.subject.name().to_owned(),
+            workspace_id: self.owned.0.to_string(),
+            owner: self.owned.1.to_string(),
+            token: self.credential.token().map(|token| token.to_string()).unwrap_or_default(),
+            credential: self.credential.to_string(),
+            peer: self.peer.to_string(),
+            expires_at: self.expires_at.map_or(0, UnixSeconds::get),
+        };
+        let length = message.encoded_len();
+        let mut bytes = BytesMut::with_capacity(PREFIX_BYTES + length);
+        bytes.put_u8(0);
+        bytes.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+        message.encode_raw(&mut bytes);
+        bytes.freeze()
+    }
+
+    /// Reads the first message of a carried lane. Returns the agent, and the body of what follows.
+    ///
+    /// # Errors
+    /// [`BadLane`].
+    ///
+    /// Cancel safety: dropped, it loses the stream.
+    pub async fn read(mut body: Incoming) -> Result<(Self, Preceded<Incoming>), BadLane> {
+        let mut first = BytesMut::new();
+        loop {
+            if let Some(length) = message_length(&first)?
+                && first.len() >= PREFIX_BYTES + length
+            {
+                first.advance(PREFIX_BYTES);
+                let message = wire::CarriedLane::decode(first.split_to(length))?;
+                let rest = Some(first.freeze()).filter(|rest| !rest.is_empty());
+                return Ok((Self::from_wire(&message)?, Preceded { first: rest, body }));
+            }
+            let next = std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await;
+            let Some(Ok(frame)) = next else { return Err(BadLane::Ended) };
+            if let Ok(data) = frame.into_data() {
+                first.extend_from_slice(&data);
+            }
+        }
+    }
+
+    fn from_wire(message: &wire::CarriedLane) -> Result<Self, BadLane> {
+        let name = message.workspace.parse().map_err(|_| BadLane::Field("workspace"))?;
+        let id = message.workspace_id.parse().map_err(|_| BadLane::Field("workspace_id"))?;
+        let owner = message.owner.parse().map_err(|_| BadLane::Field("owner"))?;
+        let credential = match message.token.as_str() {
+            "" => Credential::Relayed { shown: message.credential.clone().into() },
+            token => Credential::Token(token.parse().map_err(|_| BadLane::Field("token"))?),
+        };
+        Ok(Self {
+            subject: Subject::Workspace(name),
+            owned: (id, owner),
+            credential,
+            expires_at: (message.expires_at > 0).then(|| UnixSeconds::new(message.expires_at)),
+            peer: message.peer.parse().map_err(|_| BadLane::Field("peer"))?,
+        })
+    }
+}
+
+/// Reads the length of a gRPC message; `None` while its prefix is not whole.
+fn message_length(bytes: &[u8]) -> Result<Option<usize>, BadLane> {
+    let Some((prefix, _)) = bytes.split_first_chunk::<PREFIX_BYTES>() else { return Ok(None) };
+    let [_compressed, length @ ..] = *prefix;
+    match usize::try_from(u32::from_be_bytes(length)) {
+        Ok(length) if length <= HEAD_BYTES_MAX => Ok(Some(length)),
+        Ok(_) | Err(_) => Err(BadLane::TooLong),
+    }
+}
+
+/// A body with bytes before it: the rest of what was read too far, or messages to send first.
+#[derive(Debug)]
+pub struct Preceded<B> {
+    first: Option<Bytes>,
+    body: B,
+}
+
+/// Body of the request that carries a lane to its replica: the agent, its Hello, and what it sends.
+pub type LaneBody = Preceded<PassingBody>;
+
+impl LaneBody {
+    /// Makes the body for an agent, from its Hello and the rest of its stream.
+    #[must_use]
+    pub fn new(agent: &CarriedAgent, hello: &Bytes, body: PassingBody) -> Self {
+        let mut first = BytesMut::from(agent.encode());
+        first.extend_from_slice(hello);
+        Self { first: Some(first.freeze()), body }
+    }
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for Preceded<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        match self.first.take() {
+            Some(first) => Poll::Ready(Some(Ok(Frame::data(first)))),
+            None => Pin::new(&mut self.body).poll_frame(context),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agent_is_the_same_behind_the_wire() {
+        let agent = CarriedAgent {
+            subject: Subject::Workspace("one".parse().expect("a name")),
+            owned: ("w-7".parse().expect("an id"), "ann".parse().expect("a name")),
+            credential: Credential::Token("t-3".parse().expect("an id")),
+            expires_at: Some(UnixSeconds::new(9)),
+            peer: ([127, 0, 0, 1], 80).into(),
+        };
+        let message = agent.encode();
+        let length = message_length(&message).expect("short").expect("whole");
+        assert_eq!(message.len(), PREFIX_BYTES + length);
+        let read = |bytes: &[u8]| CarriedAgent::from_wire(&wire::CarriedLane::decode(bytes).expect("protobuf"));
+        assert_eq!(read(&message[PREFIX_BYTES..]).expect("an agent"), agent);
+        let other =
+            CarriedAgent { credential: Credential::Relayed { shown: "pod a/b".into() }, expires_at: None, ..agent };
+        let of_pod = wire::CarriedLane {
+            credential: "pod a/b".into(),
+            ..wire::CarriedLane::decode(&other.encode()[PREFIX_BYTES..]).expect("protobuf")
+        };
+        assert_eq!(CarriedAgent::from_wire(&of_pod).expect("an agent"), other);
+    }
+
+    #[test]
+    fn description_that_is_too_long_or_wrong_is_named() {
+        assert!(matches!(message_length(&[0, 0, 1, 0, 0]), Err(BadLane::TooLong)));
+        assert!(matches!(message_length(&[0, 0, 0, 0]), Ok(None)));
+        let wrong = wire::CarriedLane { workspace: "One!".into(), ..wire::CarriedLane::default() };
+        assert!(matches!(CarriedAgent::from_wire(&wrong), Err(BadLane::Field("workspace"))));
+    }
+}

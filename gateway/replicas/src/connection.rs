@@ -1,0 +1,294 @@
+//! The calling half of what replicas say to each other: connections that are made when they are needed, and calls on them.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use gateway_net::peers::{PeerRefused, PeerTls};
+use http::header::{CONTENT_TYPE, HeaderValue, TE};
+use http::uri::{Authority, Scheme};
+use http::{Method, Request, Response, Uri};
+use http_body::{Body, Frame};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use thiserror::Error;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tonic::Status;
+use tower_service::Service;
+use tracing::debug;
+use tunnel_link::grpc::ReceiveError;
+
+use crate::carried::LaneBody;
+use crate::service::CARRY_LANE;
+use crate::wire::peers_client::PeersClient;
+use crate::wire::{Displaced, Introduction, LaneWish};
+
+/// Time limit for a connection to come up.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Time limit for an answer.
+const CALL_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Interval of pings, and the wait for an answer: a replica that is gone is noticed within five seconds.
+pub(crate) const PING_INTERVAL: Duration = Duration::from_secs(2);
+pub(crate) const PING_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Bytes that one lane may have waiting here on their way to its agent.
+const LANE_WINDOW_BYTES: u32 = 48 * 1024;
+
+/// Bytes that all lanes of a connection may have on the way.
+const CONNECTION_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
+
+/// Reason why a replica could not be asked, or what it answered.
+#[derive(Debug, Error)]
+pub enum PeerError {
+    /// The address has no host or port.
+    #[error("the address of the replica cannot be used")]
+    Address,
+    /// It could not be reached.
+    #[error("the replica cannot be reached")]
+    Connect(#[source] std::io::Error),
+    /// It did not prove to be a replica, or did not accept that this is one.
+    #[error("the replica was refused: {0}")]
+    Tls(#[from] PeerRefused),
+    /// HTTP/2 failed.
+    #[error("the connection to the replica broke")]
+    Http2(#[from] hyper::Error),
+    /// Another process start answers at that address.
+    #[error("replica {found} answers at the address of replica {wanted}")]
+    Another {
+        /// The replica that was dialed.
+        wanted: u64,
+        /// The one that answered.
+        found: u64,
+    },
+    /// It refused.
+    #[error("the replica refused: {0}")]
+    Refused(#[from] Status),
+    /// It did not answer in time.
+    #[error("the replica did not answer in time")]
+    TimedOut,
+}
+
+/// Connections to other replicas.
+#[derive(Debug)]
+pub struct PeerConnections {
+    tls: Arc<PeerTls>,
+    own: u64,
+    peers: Mutex<HashMap<u64, Arc<PeerConnection>>>,
+    /// Drive connections.
+    tasks: Mutex<JoinSet<()>>,
+}
+
+/// A replica, and the connection to it while there is one.
+pub struct PeerConnection {
+    replica: u64,
+    url: String,
+    sender: tokio::sync::Mutex<Option<Sender>>,
+}
+
+#[derive(Clone)]
+struct Sender {
+    requests: SendRequest<PeerBody>,
+    authority: Authority,
+}
+
+impl PeerConnections {
+    /// Makes it for this process start.
+    #[must_use]
+    pub fn new(tls: Arc<PeerTls>, own: u64) -> Self {
+        Self { tls, own, peers: Mutex::default(), tasks: Mutex::default() }
+    }
+
+    /// Returns the connection to a replica; it is made by the first call.
+    #[must_use]
+    pub fn to(&self, replica: u64, url: &str) -> Arc<PeerConnection> {
+        let mut peers = self.peers.lock();
+        let made = || Arc::new(PeerConnection { replica, url: url.to_owned(), sender: tokio::sync::Mutex::default() });
+        peers.entry(replica).or_insert_with(made).clone()
+    }
+
+    /// Forgets replicas that are not among those that live.
+    pub fn keep_only(&self, lives: impl Fn(u64) -> bool) {
+        self.peers.lock().retain(|replica, _| lives(*replica));
+    }
+
+    /// Asks a replica to have an agent add a relay lane. Returns the number of the agent's process; `None` if the session
+    /// is not there.
+    ///
+    /// # Errors
+    /// [`PeerError`].
+    ///
+    /// # Cancel safety
+    /// Dropped, the agent may have been asked.
+    pub async fn want_lane(&self, peer: &PeerConnection, wish: LaneWish) -> Result<Option<u64>, PeerError> {
+        let mut client = self.client(peer).await?;
+        match in_time(client.want_lane(wish)).await? {
+            Ok(wanted) => Ok(Some(wanted.into_inner().instance)),
+            Err(status) if status.code() == tonic::Code::NotFound => Ok(None),
+            Err(status) => Err(status.into()),
+        }
+    }
+
+    /// Tells a replica that a newer session of an agent is elsewhere.
+    ///
+    /// # Errors
+    /// [`PeerError`].
+    ///
+    /// # Cancel safety
+    /// Dropped, the replica may have been told.
+    pub async fn displace(&self, peer: &PeerConnection, displaced: Displaced) -> Result<(), PeerError> {
+        let mut client = self.client(peer).await?;
+        in_time(client.displace(displaced)).await??;
+        Ok(())
+    }
+
+    /// Carries a lane to the replica at which it ends. Returns that replica's answer.
+    ///
+    /// # Errors
+    /// [`PeerError`].
+    ///
+    /// # Cancel safety
+    /// Dropped, it ends the lane's stream.
+    pub async fn carry(&self, peer: &PeerConnection, lane: LaneBody) -> Result<Response<Incoming>, PeerError> {
+        let mut sender = self.sender(peer).await?;
+        let mut request = Request::new(PeerBody::Lane(lane));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = sender.uri(CARRY_LANE)?;
+        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        request.headers_mut().insert(TE, HeaderValue::from_static("trailers"));
+        Ok(in_time(sender.requests.send_request(request)).await??)
+    }
+
+    async fn client(&self, peer: &PeerConnection) -> Result<PeersClient<Calls>, PeerError> {
+        let sender = self.sender(peer).await?;
+        let origin = sender.uri("/")?;
+        Ok(PeersClient::with_origin(Calls(sender.requests), origin))
+    }
+
+    /// Returns the connection of a replica, and makes it if there is none or it is broken.
+    async fn sender(&self, peer: &PeerConnection) -> Result<Sender, PeerError> {
+        let mut current = peer.sender.lock().await;
+        if let Some(sender) = current.as_ref().filter(|sender| !sender.requests.is_closed()) {
+            return Ok(sender.clone());
+        }
+        *current = None;
+        let made = timeout(CONNECT_TIMEOUT, self.connect(peer)).await.map_err(|_elapsed| PeerError::TimedOut)??;
+        *current = Some(made.clone());
+        Ok(made)
+    }
+
+    async fn connect(&self, peer: &PeerConnection) -> Result<Sender, PeerError> {
+        let url: Uri = peer.url.parse().map_err(|_| PeerError::Address)?;
+        let authority = url.authority().cloned().ok_or(PeerError::Address)?;
+        let port = authority.port_u16().ok_or(PeerError::Address)?;
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+        let stream = TcpStream::connect((host, port)).await.map_err(PeerError::Connect)?;
+        stream.set_nodelay(true).map_err(PeerError::Connect)?;
+        let stream = self.tls.connect(stream).await?;
+        let (requests, connection) = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(LANE_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .keep_alive_while_idle(true)
+            .handshake(TokioIo::new(stream))
+            .await?;
+        let replica = peer.replica;
+        // Ends with the last handle and stream of the connection, or when that breaks.
+        let driven = async move {
+            let result = connection.await;
+            debug!(replica, ?result, "the connection to a replica ended");
+        };
+        {
+            let mut tasks = self.tasks.lock();
+            while tasks.try_join_next().is_some() {}
+            drop(tasks.spawn(driven));
+        }
+        let sender = Sender { requests, authority };
+        let mut client = PeersClient::with_origin(Calls(sender.requests.clone()), sender.uri("/")?);
+        let own = Introduction { replica: self.own, version: env!("CARGO_PKG_VERSION").to_owned() };
+        let met = client.meet(own).await?.into_inner();
+        if met.replica != replica {
+            return Err(PeerError::Another { wanted: replica, found: met.replica });
+        }
+        Ok(sender)
+    }
+}
+
+impl Sender {
+    fn uri(&self, path: &'static str) -> Result<Uri, PeerError> {
+        let uri = Uri::builder().scheme(Scheme::HTTPS).authority(self.authority.clone()).path_and_query(path);
+        uri.build().map_err(|_| PeerError::Address)
+    }
+}
+
+impl fmt::Debug for PeerConnection {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("PeerConnection").field("replica", &self.replica).finish_non_exhaustive()
+    }
+}
+
+async fn in_time<T>(call: impl Future<Output = T>) -> Result<T, PeerError> {
+    timeout(CALL_TIMEOUT, call).await.map_err(|_elapsed| PeerError::TimedOut)
+}
+
+/// The generated client's way to a connection.
+#[derive(Clone)]
+struct Calls(SendRequest<PeerBody>);
+
+impl Service<Request<tonic::body::Body>> for Calls {
+    type Response = Response<Incoming>;
+    type Error = hyper::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, hyper::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), hyper::Error>> {
+        self.0.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<tonic::body::Body>) -> Self::Future {
+        Box::pin(self.0.send_request(request.map(PeerBody::Call)))
+    }
+}
+
+/// A request's body to another replica.
+enum PeerBody {
+    /// Message of a call.
+    Call(tonic::body::Body),
+    /// A lane.
+    Lane(LaneBody),
+}
+
+/// Reason why a body could not be sent.
+#[derive(Debug, Error)]
+enum BodyError {
+    #[error(transparent)]
+    Call(#[from] Status),
+    #[error(transparent)]
+    Lane(#[from] ReceiveError),
+}
+
+impl Body for PeerBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match self.get_mut() {
+            Self::Call(body) => {
+                Pin::new(body).poll_frame(context).map(|frame| frame.map(|frame| frame.map_err(BodyError::Call)))
+            }
+            Self::Lane(body) => {
+                Pin::new(body).poll_frame(context).map(|frame| frame.map(|frame| frame.map_err(BodyError::Lane)))
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! The replicas that live, as the store said last. A renewal of the lease refreshes the view, and so does the search for a
+//! replica that is not in it. While the store is away the view stays as it was: no replica is taken for dead because of that.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gateway_store::{Store, StoreError};
+use parking_lot::RwLock;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+/// Shortest time between two refreshments for replicas that are not known: agents may name any number.
+const REFRESH_INTERVAL: Duration = Duration::from_millis(200);
+
+/// View of the replicas that live.
+#[derive(Debug)]
+pub struct Members {
+    store: Store,
+    /// Addresses, by number of the process start.
+    urls: RwLock<HashMap<u64, Arc<str>>>,
+    /// Time of the last refreshment for a replica that was not known. Its lock makes one task read for all that wait.
+    refreshed: Mutex<Option<Instant>>,
+}
+
+impl Members {
+    /// Makes an empty view.
+    #[must_use]
+    pub fn new(store: Store) -> Self {
+        Self { store, urls: RwLock::default(), refreshed: Mutex::default() }
+    }
+
+    /// Returns the address of a replica that lives.
+    ///
+    /// # Errors
+    /// [`StoreError`] for one that is not known while the store is away.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn url_of(&self, replica: u64) -> Result<Option<Arc<str>>, StoreError> {
+        let known = || self.urls.read().get(&replica).cloned();
+        if let Some(url) = known() {
+            return Ok(Some(url));
+        }
+        let mut refreshed = self.refreshed.lock().await;
+        if known().is_none() && refreshed.is_none_or(|last| last.elapsed() >= REFRESH_INTERVAL) {
+            self.refresh().await?;
+            *refreshed = Some(Instant::now());
+        }
+        Ok(known())
+    }
+
+    /// Returns whether a replica lived when the view was read.
+    #[must_use]
+    pub fn is_known(&self, replica: u64) -> bool {
+        self.urls.read().contains_key(&replica)
+    }
+
+    /// Reads the replicas that live.
+    ///
+    /// # Errors
+    /// [`StoreError`]; the view stays as it was.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn refresh(&self) -> Result<(), StoreError> {
+        let replicas = self.store.replicas().await?;
+        let urls = replicas.into_iter().map(|replica| (replica.incarnation.get(), replica.peer_url.into())).collect();
+        *self.urls.write() = urls;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gateway_store::{Incarnation, NewReplica};
+
+    async fn added(store: &Store, peer_url: &str) -> Incarnation {
+        let lease = Duration::from_secs(60);
+        let new = NewReplica { peer_url, version: "1", zone: "z", public_url: "https://z", lease };
+        store.add_replica(&new).await.expect("the store").expect("the same settings")
+    }
+
+    #[tokio::test]
+    async fn replica_is_known_until_a_refreshment_says_that_it_is_gone() {
+        let store = Store::open("sqlite::memory:").await.expect("a store");
+        let members = Members::new(store.clone());
+        let first = added(&store, "https://a:1").await;
+        let url = async |replica: Incarnation| {
+            members.url_of(replica.get()).await.expect("the store").map(|url| url.to_string())
+        };
+        assert_eq!(url(first).await.as_deref(), Some("https://a:1"));
+        store.end_replica(first).await.expect("the store");
+        assert_eq!(url(first).await.as_deref(), Some("https://a:1"), "nothing was read for it");
+        members.refresh().await.expect("the store");
+        tokio::time::sleep(REFRESH_INTERVAL).await;
+        assert_eq!(url(first).await, None);
+        // Just read: a flood of numbers that no replica has costs the store little.
+        let second = added(&store, "https://b:1").await;
+        assert_eq!(url(second).await, None);
+        tokio::time::sleep(REFRESH_INTERVAL).await;
+        assert_eq!(url(second).await.as_deref(), Some("https://b:1"));
+    }
+
+    #[tokio::test]
+    async fn view_stays_as_it_was_while_the_store_is_away() {
+        let store = Store::open("sqlite::memory:").await.expect("a store");
+        let members = Members::new(store.clone());
+        let first = added(&store, "https://a:1").await;
+        members.refresh().await.expect("the store");
+        store.close().await;
+        assert!(members.refresh().await.is_err());
+        assert!(members.url_of(first.get()).await.expect("known").is_some());
+        assert!(members.url_of(99).await.is_err());
+    }
+}

@@ -1,0 +1,282 @@
+//! One replica: claims its agents' sessions, finds those of the others, and carries lanes to them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use gateway_agents::admission::{Candidate, RETRY_AFTER, refused};
+use gateway_agents::peers::{CarriedLane, FoundSession, PeerFuture, Peers};
+use gateway_agents::registry::{LiveSession, Registry, Subject};
+use gateway_agents::relays::ExpectedLane;
+use gateway_store::{
+    ClaimResult, Incarnation, SealedAgent, SealedGeneration, SessionClaim, SessionKey, SessionOwner, Store, StoreError,
+    WorkspaceId, wall_clock,
+};
+use gateway_types::WorkspaceName;
+use http::Response;
+use hyper::body::Incoming;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+use tunnel_link::grpc::{Code, RpcRefused};
+use tunnel_proto::id::Generation;
+use tunnel_proto::reason::Reason;
+
+use crate::carried::{CarriedAgent, LaneBody};
+use crate::claims::{Claimed, Claims};
+use crate::connection::PeerConnections;
+use crate::idle::IdleLanes;
+use crate::members::Members;
+use crate::search::{SearchTurn, Searches};
+use crate::wire::{Displaced, LaneWish};
+
+/// Longest wait for a relay lane: as long as a request waits for an agent that has just lost its link.
+const LANE_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Interval at which lanes without use are ended, and places without an owner removed.
+const TIDY_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Most places that are removed at a time.
+const REAPED_MAX: u32 = 1_000;
+
+/// This process among the replicas.
+#[derive(Debug)]
+pub struct Replica {
+    incarnation: Incarnation,
+    store: Store,
+    registry: Arc<Registry>,
+    claims: Claims,
+    connections: PeerConnections,
+    members: Arc<Members>,
+    searches: Arc<Searches>,
+}
+
+impl Replica {
+    /// Makes it of its parts.
+    #[must_use]
+    pub fn new(
+        incarnation: Incarnation,
+        store: Store,
+        registry: Arc<Registry>,
+        claims: Claims,
+        connections: PeerConnections,
+        members: Arc<Members>,
+    ) -> Self {
+        Self { incarnation, store, registry, claims, connections, members, searches: Searches::new() }
+    }
+
+    async fn claim_for(&self, candidate: &Candidate) -> Result<Generation, RpcRefused> {
+        let later = |message: &str| refused(Code::Unavailable, message, Some(RETRY_AFTER));
+        let key = self.key_of(candidate).await.map_err(|_| later("the store is away"))?;
+        let Some(key) = key else { return Err(later("there is no such workspace")) };
+        let (instance, credential) = (candidate.hello.instance, candidate.lease.credential.to_string());
+        let agent = SealedAgent { key, credential: &credential, instance };
+        let known = self.store.sealed_generation(&agent, &candidate.hello.seal).map(|sealed| sealed.generation);
+        let claim = SessionClaim { key, instance, known };
+        match self.claims.claim(claim).await {
+            Claimed::Answered(ClaimResult::Owned { generation, previous }) => {
+                if let Some((owner, generation)) = previous.filter(|(owner, _)| *owner != self.incarnation) {
+                    self.displace(&candidate.subject, owner, generation).await;
+                }
+                Ok(Generation::new(generation))
+            }
+            Claimed::Answered(ClaimResult::Displaced) => {
+                Err(refused(Code::Aborted, "a newer agent with the same token took over", None))
+            }
+            Claimed::NoLease => Err(later("this replica has to start anew")),
+            Claimed::Away => Err(later("the store is away")),
+        }
+    }
+
+    async fn key_of(&self, candidate: &Candidate) -> Result<Option<SessionKey>, StoreError> {
+        match (&candidate.subject, &candidate.owned) {
+            (Subject::Workspace(_), Some((workspace, _))) => Ok(Some(SessionKey::Workspace(*workspace))),
+            (Subject::Workspace(name), None) => Ok(self.workspace(name).await?.map(SessionKey::Workspace)),
+            (Subject::Cluster(name), _) => {
+                Ok(self.store.cluster(name).await?.map(|found| SessionKey::Cluster(found.id)))
+            }
+        }
+    }
+
+    async fn workspace(&self, name: &WorkspaceName) -> Result<Option<WorkspaceId>, StoreError> {
+        Ok(self.store.workspace_ids(&[name]).await?.into_iter().next().map(|(_, id)| id))
+    }
+
+    /// Tells a replica that its session is over. It may be gone, or find out by itself.
+    async fn displace(&self, subject: &Subject, owner: Incarnation, generation: u64) {
+        let displaced = Displaced {
+            workspace: subject.workspace().map(ToString::to_string).unwrap_or_default(),
+            cluster: subject.cluster().map(ToString::to_string).unwrap_or_default(),
+            generation,
+        };
+        let told = async {
+            let Some(url) = self.url_of(owner.get()).await? else { return Ok(()) };
+            let peer = self.connections.to(owner.get(), &url);
+            self.connections.displace(&peer, displaced).await.map_err(FindError::Peer)
+        };
+        if let Err(error) = told.await {
+            debug!(agent = %subject, replica = %owner, %error, "a displaced session was not ended");
+        }
+    }
+
+    /// Returns the address of a replica that lives.
+    async fn url_of(&self, replica: u64) -> Result<Option<Arc<str>>, FindError> {
+        self.members.url_of(replica).await.map_err(FindError::Store)
+    }
+
+    /// Finds the session of a workspace, once for all that ask at the same time.
+    async fn find_session(&self, name: &WorkspaceName) -> FoundSession {
+        let until = Instant::now() + LANE_PATIENCE;
+        loop {
+            match self.searches.begin(name, Instant::now().into_std()) {
+                SearchTurn::Settled(found) => return found,
+                SearchTurn::UnderWay(mut search) => {
+                    // It never changes: it closes, also when the request that searched is dropped.
+                    if timeout_at(until, search.changed()).await.is_err() {
+                        return FoundSession::Unreachable;
+                    }
+                    if let Some(session) = self.registry.current(name) {
+                        return FoundSession::Lane(session);
+                    }
+                }
+                SearchTurn::First(search) => {
+                    let found = match timeout_at(until, self.open_lane(name)).await.unwrap_or(Err(FindError::NoLane)) {
+                        Ok(Some(session)) => FoundSession::Lane(session),
+                        Ok(None) => FoundSession::Absent,
+                        Err(error) => {
+                            warn!(workspace = %name, %error, "the session of another replica cannot be reached");
+                            FoundSession::Unreachable
+                        }
+                    };
+                    search.settle(&found, Instant::now().into_std());
+                    return found;
+                }
+            }
+        }
+    }
+
+    /// Has the agent of a workspace add a relay lane that ends here, and waits for it. `None` if no other replica has its
+    /// session.
+    async fn open_lane(&self, name: &WorkspaceName) -> Result<Option<Arc<LiveSession>>, FindError> {
+        let owner = self.store.workspace_session(name).await.map_err(FindError::Store)?;
+        let is_other = |owner: &SessionOwner| owner.incarnation != self.incarnation;
+        let Some(owner) = owner.filter(is_other) else { return Ok(None) };
+        let is_its = |session: &Arc<LiveSession>| session.instance == owner.instance && !session.tunnel.is_ended();
+        let relay = || self.registry.relay(&Subject::Workspace(name.clone())).filter(is_its);
+        if let Some(session) = relay() {
+            // Without a link for the moment: its agent dials again.
+            return Ok(Some(session));
+        }
+        let now = Instant::now();
+        let ticket = self.registry.expected.announce(now).map_err(|_| FindError::Randomness)?;
+        let Some(ticket) = ticket else { return Err(FindError::TooMany) };
+        let peer = self.connections.to(owner.incarnation.get(), &owner.peer_url);
+        let wish = LaneWish {
+            workspace: name.to_string(),
+            generation: owner.generation,
+            replica: self.incarnation.get(),
+            ticket: ticket.shown.clone(),
+        };
+        let mut arrivals = self.registry.relay_arrivals();
+        let instance = match self.connections.want_lane(&peer, wish).await {
+            Ok(Some(instance)) => instance,
+            other => {
+                self.registry.expected.forget(&ticket);
+                return other.map(|_| None).map_err(FindError::Peer);
+            }
+        };
+        let generation = Generation::new(owner.generation);
+        let lane = ExpectedLane { workspace: owner.workspace, instance, generation };
+        self.registry.expected.settle(&ticket, lane);
+        loop {
+            if let Some(session) = relay() {
+                info!(workspace = %name, replica = %owner.incarnation, took = ?now.elapsed(), "relay lane up");
+                return Ok(Some(session));
+            }
+            // The registry outlives this.
+            arrivals.changed().await.ok();
+        }
+    }
+
+    /// Ends relay lanes and connections that are of no use any more, and removes places that are free, until `stop`.
+    pub async fn tidy(self: Arc<Self>, stop: CancellationToken) {
+        let (mut idle, mut ticks) = (IdleLanes::default(), tokio::time::interval(TIDY_INTERVAL));
+        loop {
+            if let Err(error) = self.store.reap_sessions(REAPED_MAX).await {
+                debug!(%error, "places that are free cannot be removed");
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                _ = ticks.tick() => {}
+            }
+            self.connections.keep_only(|replica| self.members.is_known(replica));
+            let relays = self.registry.relays();
+            let is_busy = |session: &LiveSession| session.in_flight() > 0 || session.tunnel.stats().channels_live > 0;
+            let lanes = relays.iter().map(|session| (session.id, is_busy(session)));
+            let over = idle.note(lanes, Instant::now().into_std());
+            for session in relays.iter().filter(|session| over.contains(&session.id)) {
+                debug!(agent = %session.subject, session = %session.id, "relay lane ended: it carries nothing");
+                session.tunnel.close(Reason::Shutdown, "the lane is not used");
+            }
+        }
+    }
+
+    async fn carry_lane(&self, lane: CarriedLane) -> Result<Response<Incoming>, RpcRefused> {
+        let CarriedLane { replica, candidate, hello, body } = lane;
+        let gone = || refused(Code::PermissionDenied, "the replica of this lane is gone", None);
+        let later = || refused(Code::Unavailable, "the replica of this lane cannot be reached", Some(RETRY_AFTER));
+        let agent = CarriedAgent::of(&candidate).ok_or_else(gone)?;
+        let url = self.url_of(replica).await.map_err(|_| later())?.ok_or_else(gone)?;
+        let peer = self.connections.to(replica, &url);
+        self.connections.carry(&peer, LaneBody::new(&agent, &hello, body)).await.map_err(|error| {
+            warn!(agent = %candidate.subject, replica, %error, "a relay lane cannot be carried");
+            later()
+        })
+    }
+}
+
+impl Peers for Replica {
+    fn incarnation(&self) -> u64 {
+        self.incarnation.get()
+    }
+
+    fn claim<'a>(&'a self, candidate: &'a Candidate) -> PeerFuture<'a, Result<Generation, RpcRefused>> {
+        Box::pin(self.claim_for(candidate))
+    }
+
+    fn seal(&self, session: &LiveSession) -> Bytes {
+        let Some(workspace) = session.workspace else { return Bytes::new() };
+        let (key, credential) = (SessionKey::Workspace(workspace), session.credential().to_string());
+        let agent = SealedAgent { key, credential: &credential, instance: session.instance };
+        let sealed = SealedGeneration { generation: session.generation.get(), at: wall_clock() };
+        self.store.seal_generation(&agent, sealed).into()
+    }
+
+    fn released(&self, session: &LiveSession) {
+        let Some(workspace) = session.workspace else { return };
+        self.claims.release(SessionKey::Workspace(workspace), session.generation.get());
+    }
+
+    fn find<'a>(&'a self, workspace: &'a WorkspaceName) -> PeerFuture<'a, FoundSession> {
+        Box::pin(self.find_session(workspace))
+    }
+
+    fn carry(&self, lane: CarriedLane) -> PeerFuture<'_, Result<Response<Incoming>, RpcRefused>> {
+        Box::pin(self.carry_lane(lane))
+    }
+}
+
+/// Reason why a session was not found.
+#[derive(Debug, thiserror::Error)]
+enum FindError {
+    #[error(transparent)]
+    Store(StoreError),
+    #[error(transparent)]
+    Peer(crate::connection::PeerError),
+    #[error("the system's random generator failed")]
+    Randomness,
+    #[error("too many lanes are waited for")]
+    TooMany,
+    #[error("the agent added no lane in time")]
+    NoLane,
+}

@@ -1,0 +1,139 @@
+//! The answering half of what replicas say to each other. A caller of another role gets nothing: its connection does not
+//! come up. A hop never hops again: only sessions of this process are found here.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use gateway_agents::registry::{LiveSession, Registry, Subject};
+use gateway_agents::service::{AgentBody, AgentService};
+use http::{Request, Response};
+use hyper::body::Incoming;
+use tonic::{Code, Status};
+use tower_service::Service;
+use tracing::{debug, info};
+use tunnel_link::grpc::{self, FrameReader, RpcRefused};
+use tunnel_proto::hello::RelayTicket;
+use tunnel_proto::limit::TICKET_BYTES_MAX;
+use tunnel_proto::reason::Reason;
+
+use crate::carried::CarriedAgent;
+use crate::wire::peers_server::{Peers, PeersServer};
+use crate::wire::{Displaced, Done, Introduction, LaneWish, WantedLane};
+
+/// Path of the call that carries a lane.
+pub(crate) const CARRY_LANE: &str = "/peers.v1.Peers/CarryLane";
+
+/// Answers other replicas.
+#[derive(Debug)]
+pub struct PeerService {
+    /// Number of this process start.
+    pub incarnation: u64,
+    /// Sessions of this process.
+    pub registry: Arc<Registry>,
+    /// The agents' side of the gateway.
+    pub agents: Arc<AgentService>,
+}
+
+/// One connection of another replica. The number of its process start is 0 until it has introduced itself.
+#[derive(Clone, Debug)]
+pub(crate) struct PeerCalls {
+    service: Arc<PeerService>,
+    peer: Arc<AtomicU64>,
+}
+
+impl PeerCalls {
+    pub(crate) fn new(service: Arc<PeerService>) -> Self {
+        Self { service, peer: Arc::default() }
+    }
+
+    /// Answers one request.
+    pub(crate) async fn answer(&self, request: Request<Incoming>) -> Response<AgentBody> {
+        if request.uri().path() == CARRY_LANE {
+            return match self.carry(request.into_body()).await {
+                Ok(response) => response,
+                Err(refused) => grpc::refuse_response(&refused),
+            };
+        }
+        // The generated server never fails: refusals are answers.
+        match PeersServer::new(self.clone()).call(request).await {
+            Ok(response) => response.map(AgentBody::Tonic),
+            Err(never) => match never {},
+        }
+    }
+
+    fn introduced(&self) -> Result<u64, Status> {
+        match self.peer.load(Ordering::Relaxed) {
+            0 => Err(Status::failed_precondition("say who you are first")),
+            peer => Ok(peer),
+        }
+    }
+
+    async fn carry(&self, body: Incoming) -> Result<Response<AgentBody>, RpcRefused> {
+        let refused = |message: &str| RpcRefused {
+            code: grpc::Code::FailedPrecondition,
+            message: message.to_owned(),
+            retry_after: None,
+        };
+        let peer = self.introduced().map_err(|status| refused(status.message()))?;
+        let (agent, rest) = CarriedAgent::read(body).await.map_err(|error| {
+            debug!(peer, %error, "a lane that a replica carries is not one");
+            refused("the lane cannot be read")
+        })?;
+        let reader = FrameReader::new(rest);
+        self.service.agents.attach_carried(agent.into_lease(), reader).await
+    }
+}
+
+#[tonic::async_trait]
+impl Peers for PeerCalls {
+    async fn meet(&self, request: tonic::Request<Introduction>) -> Result<tonic::Response<Introduction>, Status> {
+        let theirs = request.into_inner();
+        if theirs.replica == 0 || theirs.replica == self.service.incarnation {
+            return Err(Status::invalid_argument("a replica has a number of its own"));
+        }
+        self.peer.store(theirs.replica, Ordering::Relaxed);
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        Ok(tonic::Response::new(Introduction { replica: self.service.incarnation, version }))
+    }
+
+    async fn want_lane(&self, request: tonic::Request<LaneWish>) -> Result<tonic::Response<WantedLane>, Status> {
+        let peer = self.introduced()?;
+        let LaneWish { workspace, generation, replica, ticket } = request.into_inner();
+        if replica != peer || ticket.len() > TICKET_BYTES_MAX {
+            return Err(Status::invalid_argument("a lane is for the replica that asks"));
+        }
+        let name = workspace.parse().map_err(|_| Status::invalid_argument("no workspace's name"))?;
+        let session = self.session(&Subject::Workspace(name), generation)?;
+        if !session.takes_relay_lanes {
+            return Err(Status::failed_precondition("the agent does not know relay lanes"));
+        }
+        if !session.tunnel.want_lane(RelayTicket { replica, ticket }) {
+            return Err(Status::unavailable("the agent's link is away"));
+        }
+        Ok(tonic::Response::new(WantedLane { instance: session.instance }))
+    }
+
+    async fn displace(&self, request: tonic::Request<Displaced>) -> Result<tonic::Response<Done>, Status> {
+        let peer = self.introduced()?;
+        let Displaced { workspace, cluster, generation } = request.into_inner();
+        let bad = |_| Status::invalid_argument("no name");
+        let subject = if cluster.is_empty() {
+            Subject::Workspace(workspace.parse().map_err(bad)?)
+        } else {
+            Subject::Cluster(cluster.parse().map_err(|_| Status::invalid_argument("no name"))?)
+        };
+        if let Ok(session) = self.session(&subject, generation) {
+            info!(agent = %subject, session = %session.id, peer, "session displaced by one of another replica");
+            session.tunnel.close(Reason::Displaced, "a newer session of this agent took over");
+        }
+        Ok(tonic::Response::new(Done {}))
+    }
+}
+
+impl PeerCalls {
+    /// Returns a session of this process.
+    fn session(&self, subject: &Subject, generation: u64) -> Result<Arc<LiveSession>, Status> {
+        let session = self.service.registry.of(subject).filter(|session| session.generation.get() == generation);
+        session.ok_or_else(|| Status::new(Code::NotFound, "the session is not here"))
+    }
+}

@@ -1,0 +1,156 @@
+//! Cost of a hop: the same agent asked at the replica that it dialed, and at another one, in turns.
+//!
+//! ```text
+//! cargo run --release -p e2e --example hop
+//! ```
+//!
+//! Replicas, agent, app and client share one process, so processor time is that of all of them: differences count, and
+//! ratios, not the figures.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    clippy::indexing_slicing,
+    reason = "a measurement"
+)]
+
+use std::alloc::System;
+use std::time::{Duration, Instant};
+
+use e2e::TestGateway;
+use e2e::fleet::Fleet;
+use e2e::raw::{Raw, RawApp};
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+use tokio::task::JoinSet;
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+const ROUNDS: usize = 5;
+const REQUESTS: usize = 2_000;
+const CONNECTIONS: usize = 16;
+const DOWNLOAD: usize = 64 << 20;
+const IDLE_AGENTS: usize = 100;
+
+/// Answers of 128 bytes, or a download.
+async fn app(mut raw: Raw) {
+    let small = format!("HTTP/1.1 200 OK\r\ncontent-length: 128\r\n\r\n{}", "x".repeat(128));
+    while let Some(request) = raw.head().await {
+        if request.start.contains("/download") {
+            raw.send(format!("HTTP/1.1 200 OK\r\ncontent-length: {DOWNLOAD}\r\n\r\n")).await;
+            raw.try_send(vec![7; DOWNLOAD]).await.ok();
+        } else {
+            raw.send(&small).await;
+        }
+    }
+}
+
+fn head(gateway: &TestGateway, workspace: &str, port: u16, path: &str) -> String {
+    let authority = gateway.authority(workspace, port);
+    format!("GET {path} HTTP/1.1\r\nhost: {authority}\r\ngateway-authorization: Bearer {}\r\n\r\n", gateway.user_token)
+}
+
+/// Asks one after another on one connection; returns the time of each request.
+async fn ask(gateway: &TestGateway, port: u16, count: usize) -> Vec<Duration> {
+    let (mut raw, head) = (Raw::connect(gateway.addresses.public).await, head(gateway, "one", port, "/"));
+    let mut times = Vec::with_capacity(count);
+    for _ in 0..count {
+        let began = Instant::now();
+        raw.send(&head).await;
+        assert_eq!(raw.message().await.expect("an answer").status(), 200);
+        times.push(began.elapsed());
+    }
+    times.sort_unstable();
+    times
+}
+
+async fn many(gateway: &'static TestGateway, port: u16) -> Duration {
+    let began = Instant::now();
+    let mut asking = JoinSet::new();
+    for _ in 0..CONNECTIONS {
+        asking.spawn(async move { drop(ask(gateway, port, REQUESTS / 4).await) });
+    }
+    asking.join_all().await;
+    began.elapsed()
+}
+
+async fn download(gateway: &TestGateway, port: u16) -> Duration {
+    let began = Instant::now();
+    let mut raw = Raw::connect(gateway.addresses.public).await;
+    raw.send(head(gateway, "one", port, "/download")).await;
+    raw.head().await.expect("an answer");
+    let mut left = DOWNLOAD;
+    while left > 0 {
+        left -= raw.some().await.len();
+    }
+    began.elapsed()
+}
+
+/// Processor time of this process.
+fn processor() -> Duration {
+    let text = std::fs::read_to_string("/proc/self/stat").expect("a process");
+    let fields: Vec<&str> = text.rsplit_once(") ").expect("fields").1.split(' ').collect();
+    let ticks: u64 = [11, 12].iter().map(|at| fields[*at].parse::<u64>().expect("ticks")).sum();
+    Duration::from_millis(ticks * 10)
+}
+
+async fn timed(work: impl Future<Output = Duration>) -> (Duration, Duration) {
+    let before = processor();
+    (work.await, processor() - before)
+}
+
+#[tokio::main]
+async fn main() {
+    let fleet = Fleet::default();
+    let (users, dialed) = (fleet.replica().await, fleet.replica().await);
+    let (users, dialed): (&'static TestGateway, &'static TestGateway) =
+        (Box::leak(Box::new(users)), Box::leak(Box::new(dialed)));
+    let app = RawApp::start(app).await;
+    let _agent = dialed.agent("one").await;
+    for (name, gateway) in [("without a hop", dialed), ("with a hop", users)] {
+        ask(gateway, app.port, 100).await;
+        println!("{name}: up");
+    }
+    for round in 1..=ROUNDS {
+        for (name, gateway) in [("without a hop", dialed), ("with a hop", users)] {
+            let times = ask(gateway, app.port, REQUESTS).await;
+            let (took, spent) = timed(many(gateway, app.port)).await;
+            let count = (CONNECTIONS * REQUESTS / 4) as f64;
+            let (bulk, bulk_spent) = timed(download(gateway, app.port)).await;
+            println!(
+                "{round} {name}: p50 {:?}, p99 {:?}; {:.0} requests/s, {:.1} µs of processor each; {:.0} MiB/s, {:.2} s of processor for a GiB",
+                times[times.len() / 2],
+                times[times.len() * 99 / 100],
+                count / took.as_secs_f64(),
+                spent.as_secs_f64() * 1e6 / count,
+                (DOWNLOAD >> 20) as f64 / bulk.as_secs_f64(),
+                bulk_spent.as_secs_f64() * 1024.0 / (DOWNLOAD >> 20) as f64,
+            );
+        }
+    }
+    let mut agents = Vec::new();
+    for number in 0..IDLE_AGENTS {
+        agents.push(dialed.agent(&format!("idle-{number}")).await);
+    }
+    let live = || {
+        let stats = ALLOCATOR.stats();
+        stats.bytes_allocated as i64 - stats.bytes_deallocated as i64
+    };
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    let before = live();
+    for number in 0..IDLE_AGENTS {
+        let mut raw = Raw::connect(users.addresses.public).await;
+        raw.send(head(users, &format!("idle-{number}"), app.port, "/")).await;
+        raw.message().await.expect("an answer");
+    }
+    // Connections to apps and requests are forgotten; lanes are not yet idle for long enough to end.
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    println!(
+        "lanes: {}; live bytes for each at both replicas and the agent: {}",
+        users.registry.relays().len(),
+        (live() - before) / IDLE_AGENTS as i64
+    );
+    std::process::exit(0);
+}

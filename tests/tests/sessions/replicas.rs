@@ -1,0 +1,258 @@
+//! Several replicas: users ask one, the agent dials another, and replicas die.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use e2e::fleet::Fleet;
+use e2e::raw::Raw;
+use e2e::scripted::hello;
+use e2e::{TestGateway, until};
+use gateway_agents::registry::{REPLICA_SHIFT, SessionWay};
+use gateway_net::peers::PeerTls;
+use gateway_store::{SessionClaim, SessionKey, wall_clock};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tunnel_proto::frame::Body;
+use tunnel_proto::hello::{Hello, RelayTicket};
+use tunnel_proto::mux::SessionError;
+use tunnel_proto::reason::Reason;
+use tunnel_proto::version::{FEATURE_RELAY_LANES, FEATURE_RESUME};
+use workspace_agent::Transport;
+
+use crate::raw_agent::{RawAgent, Stage};
+use crate::resume::Flaky;
+use crate::streams::Streams;
+
+/// Three replicas: users ask the first, the agent has dialed the second.
+struct Three {
+    flaky: Flaky,
+    dialed: TestGateway,
+    spare: TestGateway,
+    _fleet: Fleet,
+}
+
+impl Three {
+    async fn new(transport: Transport) -> Self {
+        let fleet = Fleet::default();
+        let stage = Stage::new(|config| fleet.join(config)).await;
+        let (dialed, spare) = (fleet.replica().await, fleet.replica().await);
+        let flaky = Flaky::dialing(stage, dialed.addresses.agents, transport).await;
+        assert_eq!(flaky.session.way, SessionWay::Relay);
+        Self { flaky, dialed, spare, _fleet: fleet }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streams_of_every_kind_reach_an_agent_that_dialed_another_replica() {
+    let Three { flaky, dialed: _dialed, spare: _spare, .. } = Three::new(Transport::default()).await;
+    let mut streams = Streams::open(&flaky, 3).await;
+    for _ in 0..3 {
+        streams.say().await;
+        streams.hear().await;
+    }
+    streams.close().await;
+    assert_eq!(flaky.session.tunnel.stats().links, 1);
+    flaky.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replica_that_dies_under_streams_of_another_loses_no_byte_of_them() {
+    dies(Transport::Http2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replica_that_dies_under_a_lane_inside_a_websocket_loses_no_byte_of_it() {
+    dies(Transport::Websocket).await;
+}
+
+async fn dies(transport: Transport) {
+    let Three { flaky, dialed, spare, .. } = Three::new(transport).await;
+    let mut streams = Streams::open(&flaky, 4).await;
+    streams.say().await;
+    streams.hear().await;
+    streams.say().await;
+    // Killed: nothing is said, and its lease lives on.
+    flaky.relay.lead_to(spare.addresses.agents);
+    drop(dialed);
+    streams.hear().await;
+    streams.say().await;
+    streams.hear().await;
+    assert!(flaky.session.tunnel.stats().links > 1, "the lane went on over another replica");
+    // And once more, to the replica at which the lane ends.
+    let links = flaky.session.tunnel.stats().links;
+    flaky.relay.lead_to(flaky.stage.gateway.addresses.agents);
+    drop(spare);
+    streams.say().await;
+    streams.hear().await;
+    assert!(flaky.session.tunnel.stats().links > links);
+    streams.close().await;
+    flaky.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agent_that_moves_to_another_replica_is_found_there() {
+    let Three { flaky, dialed, spare, .. } = Three::new(Transport::default()).await;
+    let name = "one".parse().unwrap();
+    flaky.relay.lead_to(spare.addresses.agents);
+    assert_eq!(dialed.stop().await, tunnel_link::drain::DrainResult::Clean);
+    until("the agent is at the other replica", || {
+        spare.registry.current(&name).is_some_and(|session| session.way == SessionWay::Direct)
+    })
+    .await;
+    let mut raw = flaky.ask(&flaky.apps.mirror, "GET /", "").await;
+    assert_eq!(raw.message().await.expect("an answer").status(), 200);
+    flaky.finish().await;
+}
+
+/// The agent `two` of bytes, at one of two replicas, and a user that asks for it at the other.
+struct Pair {
+    fleet: Fleet,
+    stage: Stage,
+    dialed: TestGateway,
+    token: String,
+    hello: Hello,
+    agent: RawAgent,
+    /// Seal of its generation.
+    seal: Bytes,
+}
+
+impl Pair {
+    async fn new(features: &[&str]) -> Self {
+        let fleet = Fleet::default();
+        let stage = Stage::new(|config| fleet.join(config)).await;
+        let dialed = fleet.replica().await;
+        let token = stage.gateway.agent_token("two").await;
+        let features = features.iter().map(|name| (*name).to_owned()).collect();
+        let hello = Hello { features, instance: 7, ..hello() };
+        let mut agent = RawAgent::dial(&dialed, &token, hello.clone()).await;
+        let seal = agent.welcome().await.seal;
+        Self { fleet, stage, dialed, token, hello, agent, seal }
+    }
+
+    /// Has a user ask, and returns the ticket that the agent gets.
+    async fn ticket(&mut self) -> (Raw, RelayTicket) {
+        let asking = self.stage.asking("two", 80).await;
+        loop {
+            if let Body::OpenLane(ticket) = self.agent.next().await.expect("a frame").body {
+                return (asking, ticket);
+            }
+        }
+    }
+}
+
+const RELAYS: &[&str] = &[FEATURE_RESUME, FEATURE_RELAY_LANES];
+const PERMISSION_DENIED: u16 = 7;
+const ABORTED: u16 = 10;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ticket_is_good_once_and_the_lane_is_named_by_the_replica_at_which_it_ends() {
+    let mut pair = Pair::new(RELAYS).await;
+    let (_asking, ticket) = pair.ticket().await;
+    let lane = Hello { relay: Some(ticket.clone()), ..pair.hello.clone() };
+    let mut first = RawAgent::dial(&pair.dialed, &pair.token, lane.clone()).await;
+    let welcome = first.welcome().await;
+    assert_eq!(welcome.session.get() >> REPLICA_SHIFT, ticket.replica);
+    let again = RawAgent::dial(&pair.dialed, &pair.token, lane.clone()).await.refusal().await;
+    assert_eq!(again.0, PERMISSION_DENIED, "{again:?}");
+    // A replica that never was.
+    let nowhere = RelayTicket { replica: u64::MAX, ..ticket };
+    let lost = Hello { relay: Some(nowhere), ..lane };
+    let lost = RawAgent::dial(&pair.dialed, &pair.token, lost).await.refusal().await;
+    assert_eq!(lost.0, PERMISSION_DENIED, "{lost:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ticket_is_worth_nothing_to_another_process_or_workspace() {
+    let mut of_process = Pair::new(RELAYS).await;
+    let mut of_workspace = Pair::new(RELAYS).await;
+    let (_asking, ticket) = of_process.ticket().await;
+    let other = Hello { relay: Some(ticket), instance: 8, ..of_process.hello.clone() };
+    let refused = RawAgent::dial(&of_process.dialed, &of_process.token, other).await.refusal().await;
+    assert_eq!(refused.0, PERMISSION_DENIED, "{refused:?}");
+    let (_asking, ticket) = of_workspace.ticket().await;
+    let three = of_workspace.stage.gateway.agent_token("three").await;
+    let other = Hello { relay: Some(ticket), ..of_workspace.hello.clone() };
+    let refused = RawAgent::dial(&of_workspace.dialed, &three, other).await.refusal().await;
+    assert_eq!(refused.0, PERMISSION_DENIED, "{refused:?}");
+}
+
+/// Two processes with one token: what a process says of its last generation counts only with a replica's seal, wherever it
+/// shows that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn process_that_had_an_older_session_is_told_so_by_its_seal_at_every_replica() {
+    let Pair { stage, dialed, token, hello, seal, agent: _agent, .. } = Pair::new(RELAYS).await;
+    let newer = Hello { instance: 8, ..hello.clone() };
+    RawAgent::dial(&stage.gateway, &token, newer).await.welcome().await;
+    for replica in [&dialed, &stage.gateway] {
+        let older = Hello { seal: seal.clone(), ..hello.clone() };
+        let refused = RawAgent::dial(replica, &token, older).await.refusal().await;
+        assert_eq!(refused.0, ABORTED, "{refused:?}");
+    }
+    let mut forged = seal.to_vec();
+    *forged.last_mut().unwrap() ^= 1;
+    let unproved = Hello { seal: forged.into(), ..hello };
+    let welcome = RawAgent::dial(&dialed, &token, unproved).await.welcome().await;
+    assert_eq!(welcome.generation.get(), 3, "no word of it counted: the newest claim wins");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agent_that_does_not_know_relay_lanes_is_absent_at_other_replicas() {
+    let pair = Pair::new(&[FEATURE_RESUME]).await;
+    let answer = pair.stage.asking("two", 80).await.message().await.expect("an answer");
+    assert_eq!((answer.status(), answer.header("gateway-error")), (503, Some("agent_absent")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agent_of_a_replica_that_is_gone_or_says_nothing_is_absent_for_that_reason() {
+    let Pair { fleet, stage, dialed, agent: _agent, .. } = Pair::new(RELAYS).await;
+    drop(dialed);
+    // Takes connections, and says nothing.
+    let silent = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let (store, address) = (&stage.gateway.store, silent.local_addr().unwrap());
+    stage.gateway.agent_token("three").await;
+    let (_, workspace) = store.workspace_ids(&[&"three".parse().unwrap()]).await.unwrap().remove(0);
+    let claim = SessionClaim { key: SessionKey::Workspace(workspace), instance: 7, known: None };
+    let replica = fleet.add_replica(store, address).await;
+    store.claim_sessions(replica, &[claim]).await.unwrap().expect("its lease lives");
+    for name in ["two", "three"] {
+        let answer = stage.asking(name, 80).await.message().await.expect("an answer");
+        assert_eq!((answer.status(), answer.header("gateway-error")), (503, Some("agent_absent")), "{name}");
+        assert!(answer.text().contains(r#""reason":"peer""#), "{answer:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn revoked_token_ends_the_lanes_of_its_agent_at_every_replica() {
+    let Three { flaky, dialed, spare: _spare, .. } = Three::new(Transport::default()).await;
+    let mut streams = Streams::open(&flaky, 1).await;
+    streams.say().await;
+    streams.hear().await;
+    let token = flaky.session.token().expect("a token");
+    assert!(dialed.store.revoke_token(token, wall_clock()).await.unwrap());
+    until("the lane is over", || flaky.session.tunnel.is_ended()).await;
+    let ended = flaky.session.tunnel.end();
+    assert!(matches!(&ended, Some(SessionError::Closed { reason: Reason::Revoked, .. })), "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replicas_port_gives_nothing_before_an_introduction() {
+    let pair = Pair::new(RELAYS).await;
+    let living = pair.stage.gateway.store.replicas().await.unwrap();
+    let url: http::Uri = living[0].peer_url.parse().unwrap();
+    let address: SocketAddr = url.authority().unwrap().as_str().parse().unwrap();
+    let tls = PeerTls::load(&pair.fleet.peers(address), &"localhost".parse().unwrap()).unwrap();
+    let stream = tls.connect(TcpStream::connect(address).await.unwrap()).await.unwrap();
+    let (mut client, connection) = h2::client::handshake(stream).await.unwrap();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move { connection.await.ok() });
+    for call in ["WantLane", "Displace", "CarryLane"] {
+        let request = http::Request::post(format!("https://localhost/peers.v1.Peers/{call}"))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers");
+        let (answer, mut body) = client.send_request(request.body(()).unwrap(), false).unwrap();
+        body.send_data(Bytes::from_static(&[0; 5]), true).unwrap();
+        let answer = answer.await.unwrap();
+        // FAILED_PRECONDITION
+        assert_eq!(answer.headers().get("grpc-status").map(|status| status.as_bytes()), Some(&b"9"[..]), "{call}");
+    }
+}
