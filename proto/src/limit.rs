@@ -121,8 +121,8 @@ pub const LANES_MAX: u32 = 16;
 /// Longest ticket of a relay lane, in bytes.
 pub const TICKET_BYTES_MAX: usize = 64;
 
-/// Longest seal of a generation, in bytes.
-pub const SEAL_BYTES_MAX: usize = 128;
+/// Longest seal of a generation, in bytes: more than one has now, so that later ones may say more.
+pub const SEAL_BYTES_MAX: usize = 512;
 
 /// Ports in one Hello.
 pub const PORTS_MAX: usize = 256;

@@ -43,12 +43,12 @@ impl Default for Fleet {
 }
 
 impl Fleet {
-    /// Returns the certificate, the key and the authority that replicas show and trust.
+    /// Returns the port for replicas, the address at which they reach it, and what they show and trust.
     #[must_use]
-    pub fn peers(&self, listen: SocketAddr) -> PeersConfig {
+    pub fn peers(&self, listen: SocketAddr, reached_at: SocketAddr) -> PeersConfig {
         PeersConfig {
             listen,
-            url: format!("https://{listen}").parse().expect("a URL"),
+            url: format!("https://{reached_at}").parse().expect("a URL"),
             cert: self.path("cert.pem"),
             key: self.path("key.pem"),
             ca: self.path("ca.pem"),
@@ -62,10 +62,15 @@ impl Fleet {
     /// Makes a replica of a configuration.
     pub fn join(&self, config: &mut Config) {
         let listen = free_address();
+        self.join_behind(config, listen, listen);
+    }
+
+    /// Makes a replica of a configuration, which others reach at another address than its own.
+    pub fn join_behind(&self, config: &mut Config, listen: SocketAddr, reached_at: SocketAddr) {
         config.store.url = StoreUrl::SqliteFile(self.path("gateway.db"));
         // The same for all, although each listens on a port of its own.
         config.public_url = config.public_url.with_port(1);
-        config.directory = Directory::Store(self.peers(listen));
+        config.directory = Directory::Store(self.peers(listen, reached_at));
         self.agreed.get_or_init(|| (config.zone.to_string(), config.public_url.to_string()));
     }
 
@@ -85,7 +90,7 @@ impl Fleet {
 
 /// Returns an address that nothing else listens on or dials from: a loopback address of this process alone, and a port
 /// below those that the system gives out. A free port that is looked up could be another's by the time it is used.
-fn free_address() -> SocketAddr {
+pub fn free_address() -> SocketAddr {
     static COUNT: AtomicU16 = AtomicU16::new(0);
     let [_, high, middle, low] = std::process::id().to_be_bytes();
     let port = 20_000 + COUNT.fetch_add(1, Ordering::Relaxed);

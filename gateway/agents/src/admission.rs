@@ -11,6 +11,7 @@ use tunnel_proto::limit::RESUME_ANSWER_TIMEOUT;
 
 use super::admission_rate::{AdmissionRate, Busy};
 use super::identity::{AgentIdentities, AgentIdentity, Entitlement};
+use super::registry::REPLICA_SHIFT;
 
 pub mod claim;
 mod factory;
@@ -79,7 +80,10 @@ impl Admission {
     /// process, stay taken.
     pub async fn admit(&self, identity: AgentIdentity, request: SessionRequest) -> Result<Admitted, RpcRefused> {
         if let Some(replica) = request.hello.relay.as_ref().map(|relay| relay.replica) {
-            return self.admit_lane(identity, request, replica).await;
+            return Box::pin(self.admit_lane(identity, request, replica)).await;
+        }
+        if let Some(replica) = Box::pin(self.home(&identity, &request.hello)).await {
+            return Box::pin(self.admit_lane(identity, request, replica)).await;
         }
         let SessionRequest { hello, peer, via } = request;
         // A resuming agent has users that wait, and costs less. After a restart no agent resumes, whatever it asks for.
@@ -97,7 +101,21 @@ impl Admission {
         self.factory.provide(candidate).map(Box::new).map(Admitted::Here)
     }
 
-    /// Admits a relay lane. It is no newcomer: a replica with users asked for it, or it comes back to them.
+    /// Returns the other replica that has the session which an agent resumes or joins. A balancer may lead its dial anywhere,
+    /// and users at that replica have streams on the session.
+    async fn home(&self, identity: &AgentIdentity, hello: &Hello) -> Option<u64> {
+        let peers = self.factory.peers.as_ref()?;
+        let joined = hello.join.as_ref().map(|join| join.session);
+        let session = joined.or(hello.resume.as_ref().map(|resume| resume.session))?;
+        let replica = session.get() >> REPLICA_SHIFT;
+        // Other credentials are asked about again while a session lives, and only here is what that takes.
+        identity.lease.credential.token()?;
+        let workspace = identity.subject.workspace().filter(|_| replica != peers.incarnation())?;
+        peers.has_session(replica, workspace, session).await.then_some(replica)
+    }
+
+    /// Admits a link that may end at another replica. It is no newcomer: a replica with users asked for it, or it comes back to
+    /// them.
     async fn admit_lane(
         &self,
         identity: AgentIdentity,
@@ -114,7 +132,8 @@ impl Admission {
         self.provide_lane(candidate).await.map(Box::new).map(Admitted::Here)
     }
 
-    /// Makes or resumes a relay lane that ends here, of an agent that this or another replica has entitled.
+    /// Makes or resumes a relay lane that ends here, of an agent that this or another replica has entitled; or resumes or
+    /// joins a session here of an agent that dialed another replica.
     ///
     /// # Errors
     /// [`RpcRefused`] with the text for the agent's log.
@@ -122,10 +141,14 @@ impl Admission {
     /// # Cancel safety
     /// Safe; a ticket stays used.
     pub async fn provide_lane(&self, mut candidate: Candidate) -> Result<AdmittedAgent, RpcRefused> {
-        if !self.factory.knows(&candidate.subject, &candidate.hello)
-            && let Some(relay) = &candidate.hello.relay
-        {
-            candidate.lane = self.factory.registry.expected.take(&relay.ticket).await;
+        if !self.factory.knows(&candidate.subject, &candidate.hello) {
+            match &candidate.hello.relay {
+                Some(relay) => candidate.lane = self.factory.registry.expected.take(&relay.ticket).await,
+                // Judged when it joins.
+                None if candidate.hello.join.is_some() => {}
+                // It ended meanwhile. The hint makes the agent dial again, for a new one.
+                None => return Err(refused(Code::PermissionDenied, "the session is over", Some(RETRY_AFTER))),
+            }
         }
         self.factory.provide(candidate)
     }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::Response;
 use hyper::body::Incoming;
 use tunnel_link::grpc::RpcRefused;
-use tunnel_proto::id::Generation;
+use tunnel_proto::id::{Generation, SessionId};
 
 use crate::admission::Candidate;
 use crate::registry::LiveSession;
@@ -35,6 +35,16 @@ pub trait Peers: fmt::Debug + Send + Sync + 'static {
 
     /// Gives the place of a session back that has ended. Does not wait.
     fn released(&self, session: &LiveSession);
+
+    /// Returns whether another replica has a session that its agent may resume there: one that lives and can be reached.
+    ///
+    /// Cancel safety: safe.
+    fn has_session<'a>(
+        &'a self,
+        replica: u64,
+        workspace: &'a WorkspaceName,
+        session: SessionId,
+    ) -> PeerFuture<'a, bool>;
 
     /// Finds the session of a workspace whose agent dialed another replica: makes a relay lane, if there is none.
     ///
@@ -69,13 +79,13 @@ impl FoundSession {
     }
 }
 
-/// A relay lane on its way to another replica, authenticated here.
+/// A relay lane, or a link of a session, on its way to another replica, authenticated here.
 #[derive(Debug)]
 pub struct CarriedLane {
     /// The replica: the number of its process start.
     pub replica: u64,
     /// The agent, entitled to a session of its workspace.
-    pub candidate: Candidate,
+    pub candidate: Box<Candidate>,
     /// The agent's Hello, as it came.
     pub hello: Bytes,
     /// Everything behind that.

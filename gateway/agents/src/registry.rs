@@ -40,7 +40,7 @@ pub struct LiveSession {
     /// names another agent's session of this one, and of two sessions the older can be told.
     pub id: SessionId,
     /// Its agent's rank among those of one token, of which the newest wins: the id of this session, or of an earlier
-    /// one that the agent could not resume.
+    /// one that the agent could not resume. 0 among replicas, whose ids are not compared: there the store's generations decide.
     pub rank: SessionId,
     /// Its place among the sessions of this subject.
     pub generation: Generation,
@@ -458,7 +458,7 @@ impl Registry {
         let session = Arc::new(LiveSession {
             id,
             // An agent cannot claim to outrank those that come after it.
-            rank: new.had.map_or(id, |had| had.min(id)),
+            rank: new.generation.map_or(new.had.map_or(id, |had| had.min(id)), |_| SessionId::new(0)),
             generation: new.generation.unwrap_or(Generation::new(number)),
             subject: new.subject,
             workspace: new.workspace,

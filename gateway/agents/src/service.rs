@@ -19,13 +19,14 @@ use tunnel_link::grpc::{self, Code, FrameReader, IncomingBody, PacedBody, ReadEr
 use tunnel_link::pace::{Pace, PacedStream};
 use tunnel_proto::frame::{Body, Frame};
 use tunnel_proto::hello::Hello;
+use tunnel_proto::id::SessionId;
 
 use super::admission::{
     Admission, Admitted, AdmittedAgent, Candidate, RETRY_AFTER, SessionRequest, refused, shutting_down,
 };
 use super::identity::{AgentIdentities, AgentIdentity, ShownCertificate};
 use super::peers::CarriedLane;
-use super::registry::{Credential, SessionLease, Subject};
+use super::registry::{Credential, SessionLease, SessionWay, Subject};
 use super::resume::LinkRole;
 use gateway_config::Timeouts;
 use gateway_net::audit::{self, Audit, AuditEvent, AuditRecord, Text};
@@ -44,7 +45,7 @@ mod reflection;
 
 pub use self::body::{AgentBody, RelayedHalf};
 pub use self::carry::PassingBody;
-use self::carry::PassingLanes;
+use self::carry::{PassingLanes, REFUSED_TIME};
 use self::detect::PeekedStream;
 use self::handshake_limit::HandshakeLimit;
 use self::reflection::Reflection;
@@ -293,7 +294,8 @@ impl AgentService {
         let admitted = match admitted {
             Ok(Admitted::Elsewhere { replica, candidate }) => {
                 let link = NewLink { reader, peer, pace, greeting };
-                return self.carry(replica, *candidate, link).await;
+                // Boxed, as all that few links need: the future of a call takes its room for as long as the link lives.
+                return Box::pin(self.carry(replica, candidate, link)).await;
             }
             Ok(Admitted::Here(admitted)) => Ok(*admitted),
             Err(refused) => Err(refused),
@@ -309,7 +311,16 @@ impl AgentService {
         Ok(self.accept(agent, admitted?, reader, peer, pace))
     }
 
-    /// Serves a relay lane that ends here, whose agent another replica has entitled.
+    /// Returns whether a session, or one of its lanes, is here and may be resumed. A gateway that drains keeps no session for its
+    /// agent to come back to.
+    #[must_use]
+    pub fn has_session(&self, subject: &Subject, session: SessionId) -> bool {
+        let factory = self.admission.factory();
+        !factory.drain.is_draining() && factory.has(subject, session, SessionWay::Direct)
+    }
+
+    /// Serves a link that another replica carries here, whose agent that replica has entitled: a relay lane, or a link of a
+    /// session that was dialed here.
     ///
     /// # Errors
     /// [`RpcRefused`] with the text for the agent's log.
@@ -364,7 +375,7 @@ impl AgentService {
     async fn carry(
         &self,
         replica: u64,
-        candidate: Candidate,
+        candidate: Box<Candidate>,
         link: NewLink,
     ) -> Result<Response<AgentBody>, RpcRefused> {
         let NewLink { reader, pace, greeting, .. } = link;
@@ -374,13 +385,20 @@ impl AgentService {
         let lost = || refused(Code::Unavailable, "the replica of this lane cannot be reached", Some(RETRY_AFTER));
         let peers = self.admission.factory().peers.clone().ok_or_else(lost)?;
         let hello = grpc::hello_message(&candidate.hello);
-        let body = PassingBody::new(reader.into_body(), greeting.limit.as_deref().map(HandshakeLimit::pass), permit);
-        let lane = CarriedLane { replica, candidate, hello, body };
+        let body =
+            PassingBody::new(reader.into_body(), greeting.limit.as_deref().map(HandshakeLimit::pass), permit.clone());
+        let answer = peers.carry(CarriedLane { replica, candidate, hello, body }).await;
+        let is_refused = match &answer {
+            // A refusal is a head alone.
+            Ok(response) => response.headers().contains_key("grpc-status"),
+            Err(refused) => refused.code == Code::PermissionDenied,
+        };
+        if is_refused {
+            tokio::time::sleep(REFUSED_TIME).await;
+        }
+        drop(permit);
         let draining = self.admission.factory().drain.draining();
-        Ok(peers
-            .carry(lane)
-            .await?
-            .map(|body| AgentBody::Relay(PacedBody::new(RelayedHalf::new(body, draining.clone()), pace))))
+        Ok(answer?.map(|body| AgentBody::Relay(PacedBody::new(RelayedHalf::new(body, draining.clone()), pace))))
     }
 }
 

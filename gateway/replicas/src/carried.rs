@@ -44,6 +44,9 @@ pub enum BadLane {
     /// The stream ended or broke first.
     #[error("the stream ended before a lane began")]
     Ended,
+    /// The description did not come in time.
+    #[error("the description of an agent did not come in time")]
+    Late,
     /// The description is longer than [`HEAD_BYTES_MAX`].
     #[error("the description of an agent is too long")]
     TooLong,

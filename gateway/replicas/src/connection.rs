@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tonic::Status;
 use tower_service::Service;
 use tracing::debug;
@@ -29,13 +29,16 @@ use tunnel_link::grpc::ReceiveError;
 use crate::carried::LaneBody;
 use crate::service::CARRY_LANE;
 use crate::wire::peers_client::PeersClient;
-use crate::wire::{Displaced, Introduction, LaneWish};
+use crate::wire::{Displaced, Introduction, LaneWish, SessionQuery};
 
 /// Time limit for a connection to come up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Time limit for an answer.
-const CALL_TIMEOUT: Duration = Duration::from_secs(3);
+/// Time for which a connection is not tried again after it failed.
+const RETRY_TIME: Duration = Duration::from_millis(500);
+
+/// Time limit for an answer, and for the description of a carried agent.
+pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Interval of pings, and the wait for an answer: a replica that is gone is noticed within five seconds.
 pub(crate) const PING_INTERVAL: Duration = Duration::from_secs(2);
@@ -44,8 +47,9 @@ pub(crate) const PING_TIMEOUT: Duration = Duration::from_secs(3);
 /// Bytes that one lane may have waiting here on their way to its agent.
 const LANE_WINDOW_BYTES: u32 = 48 * 1024;
 
-/// Bytes that all lanes of a connection may have on the way.
-const CONNECTION_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
+/// Bytes that all lanes of a connection may have on the way: as many as HTTP/2 allows (RFC 9113, section 6.9.1), because the
+/// window of each lane bounds it, and lanes whose agents are slow must not take the connection from the others.
+const CONNECTION_WINDOW_BYTES: u32 = u32::MAX >> 1;
 
 /// Reason why a replica could not be asked, or what it answered.
 #[derive(Debug, Error)]
@@ -53,6 +57,9 @@ pub enum PeerError {
     /// The address has no host or port.
     #[error("the address of the replica cannot be used")]
     Address,
+    /// It could not be reached a moment ago.
+    #[error("the replica could not be reached a moment ago")]
+    FailedBefore,
     /// It could not be reached.
     #[error("the replica cannot be reached")]
     Connect(#[source] std::io::Error),
@@ -92,7 +99,19 @@ pub struct PeerConnections {
 pub struct PeerConnection {
     replica: u64,
     url: String,
-    sender: tokio::sync::Mutex<Option<Sender>>,
+    sender: tokio::sync::Mutex<PeerSender>,
+}
+
+/// State of the connection to a replica.
+#[derive(Default)]
+enum PeerSender {
+    /// It was not tried yet.
+    #[default]
+    Unused,
+    /// It is up, or was.
+    Up(Sender),
+    /// It could not be made at that time.
+    Failed(Instant),
 }
 
 #[derive(Clone)]
@@ -138,6 +157,22 @@ impl PeerConnections {
         }
     }
 
+    /// Asks a replica whether it has a session that may be resumed.
+    ///
+    /// # Errors
+    /// [`PeerError`].
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn has_session(&self, peer: &PeerConnection, query: SessionQuery) -> Result<bool, PeerError> {
+        let mut client = self.client(peer).await?;
+        match in_time(client.has_session(query)).await? {
+            Ok(_done) => Ok(true),
+            Err(status) if status.code() == tonic::Code::NotFound => Ok(false),
+            Err(status) => Err(status.into()),
+        }
+    }
+
     /// Tells a replica that a newer session of an agent is elsewhere.
     ///
     /// # Errors
@@ -177,13 +212,21 @@ impl PeerConnections {
     /// Returns the connection of a replica, and makes it if there is none or it is broken.
     async fn sender(&self, peer: &PeerConnection) -> Result<Sender, PeerError> {
         let mut current = peer.sender.lock().await;
-        if let Some(sender) = current.as_ref().filter(|sender| !sender.requests.is_closed()) {
-            return Ok(sender.clone());
+        match &*current {
+            PeerSender::Up(sender) if !sender.requests.is_closed() => return Ok(sender.clone()),
+            // All that ask wait for one try: after a lost host they would wait for one each.
+            PeerSender::Failed(at) if at.elapsed() < RETRY_TIME => return Err(PeerError::FailedBefore),
+            PeerSender::Unused | PeerSender::Up(_) | PeerSender::Failed(_) => {}
         }
-        *current = None;
-        let made = timeout(CONNECT_TIMEOUT, self.connect(peer)).await.map_err(|_elapsed| PeerError::TimedOut)??;
-        *current = Some(made.clone());
-        Ok(made)
+        // A caller that gives up while it tries leaves a failure too.
+        *current = PeerSender::Failed(Instant::now());
+        let made = timeout(CONNECT_TIMEOUT, self.connect(peer)).await.map_err(|_elapsed| PeerError::TimedOut);
+        let made = made.flatten();
+        *current = match &made {
+            Ok(sender) => PeerSender::Up(sender.clone()),
+            Err(_) => PeerSender::Failed(Instant::now()),
+        };
+        made
     }
 
     async fn connect(&self, peer: &PeerConnection) -> Result<Sender, PeerError> {

@@ -15,11 +15,12 @@ use gateway_store::{
 use gateway_types::WorkspaceName;
 use http::Response;
 use hyper::body::Incoming;
-use tokio::time::{Instant, timeout_at};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 use tunnel_link::grpc::{Code, RpcRefused};
-use tunnel_proto::id::Generation;
+use tunnel_proto::id::{Generation, SessionId};
 use tunnel_proto::reason::Reason;
 
 use crate::carried::{CarriedAgent, LaneBody};
@@ -28,7 +29,7 @@ use crate::connection::PeerConnections;
 use crate::idle::IdleLanes;
 use crate::members::Members;
 use crate::search::{SearchTurn, Searches};
-use crate::wire::{Displaced, LaneWish};
+use crate::wire::{Displaced, LaneWish, SessionQuery};
 
 /// Longest wait for a relay lane: as long as a request waits for an agent that has just lost its link.
 const LANE_PATIENCE: Duration = Duration::from_secs(3);
@@ -38,6 +39,20 @@ const TIDY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Most places that are removed at a time.
 const REAPED_MAX: u32 = 1_000;
+
+/// Longest wait for the replica of a session that its agent resumes elsewhere: a new session is better than users that wait.
+const RESUME_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Most displaced sessions that wait to be ended.
+pub const DISPLACED_MAX: usize = 4_096;
+
+/// A session of another replica whose agent has a newer one here.
+#[derive(Debug)]
+pub struct DisplacedSession {
+    subject: Subject,
+    owner: Incarnation,
+    generation: u64,
+}
 
 /// This process among the replicas.
 #[derive(Debug)]
@@ -49,6 +64,7 @@ pub struct Replica {
     connections: PeerConnections,
     members: Arc<Members>,
     searches: Arc<Searches>,
+    displaced: mpsc::Sender<DisplacedSession>,
 }
 
 impl Replica {
@@ -61,8 +77,9 @@ impl Replica {
         claims: Claims,
         connections: PeerConnections,
         members: Arc<Members>,
+        displaced: mpsc::Sender<DisplacedSession>,
     ) -> Self {
-        Self { incarnation, store, registry, claims, connections, members, searches: Searches::new() }
+        Self { incarnation, store, registry, claims, connections, members, searches: Searches::new(), displaced }
     }
 
     async fn claim_for(&self, candidate: &Candidate) -> Result<Generation, RpcRefused> {
@@ -76,7 +93,10 @@ impl Replica {
         match self.claims.claim(claim).await {
             Claimed::Answered(ClaimResult::Owned { generation, previous }) => {
                 if let Some((owner, generation)) = previous.filter(|(owner, _)| *owner != self.incarnation) {
-                    self.displace(&candidate.subject, owner, generation).await;
+                    let subject = candidate.subject.clone();
+                    if self.displaced.try_send(DisplacedSession { subject, owner, generation }).is_err() {
+                        debug!(agent = %candidate.subject, replica = %owner, "too many displaced sessions to end");
+                    }
                 }
                 Ok(Generation::new(generation))
             }
@@ -102,8 +122,21 @@ impl Replica {
         Ok(self.store.workspace_ids(&[name]).await?.into_iter().next().map(|(_, id)| id))
     }
 
-    /// Tells a replica that its session is over. It may be gone, or find out by itself.
-    async fn displace(&self, subject: &Subject, owner: Incarnation, generation: u64) {
+    /// Ends displaced sessions at their replicas, until `stop`. No agent waits for that: a replica that is gone, or cannot be
+    /// reached, has no agent either.
+    pub async fn end_displaced(
+        self: Arc<Self>,
+        mut displaced: mpsc::Receiver<DisplacedSession>,
+        stop: CancellationToken,
+    ) {
+        while let Some(Some(session)) = stop.run_until_cancelled(displaced.recv()).await {
+            self.displace(session).await;
+        }
+    }
+
+    /// Tells a replica that its session is over.
+    async fn displace(&self, session: DisplacedSession) {
+        let DisplacedSession { subject, owner, generation } = session;
         let displaced = Displaced {
             workspace: subject.workspace().map(ToString::to_string).unwrap_or_default(),
             cluster: subject.cluster().map(ToString::to_string).unwrap_or_default(),
@@ -255,6 +288,30 @@ impl Peers for Replica {
     fn released(&self, session: &LiveSession) {
         let Some(workspace) = session.workspace else { return };
         self.claims.release(SessionKey::Workspace(workspace), session.generation.get());
+    }
+
+    fn has_session<'a>(
+        &'a self,
+        replica: u64,
+        workspace: &'a WorkspaceName,
+        session: SessionId,
+    ) -> PeerFuture<'a, bool> {
+        Box::pin(async move {
+            let query = SessionQuery { workspace: workspace.to_string(), session: session.get() };
+            let asked = async {
+                let Some(url) = self.url_of(replica).await? else { return Ok(false) };
+                let peer = self.connections.to(replica, &url);
+                self.connections.has_session(&peer, query).await.map_err(FindError::Peer)
+            };
+            match timeout(RESUME_PATIENCE, asked).await {
+                Ok(Ok(has)) => has,
+                Ok(Err(error)) => {
+                    debug!(%workspace, replica, %error, "a session of another replica cannot be resumed");
+                    false
+                }
+                Err(_elapsed) => false,
+            }
+        })
     }
 
     fn find<'a>(&'a self, workspace: &'a WorkspaceName) -> PeerFuture<'a, FoundSession> {

@@ -8,17 +8,20 @@ use gateway_agents::registry::{LiveSession, Registry, Subject};
 use gateway_agents::service::{AgentBody, AgentService};
 use http::{Request, Response};
 use hyper::body::Incoming;
+use tokio::time::timeout;
 use tonic::{Code, Status};
 use tower_service::Service;
 use tracing::{debug, info};
 use tunnel_link::grpc::{self, FrameReader, RpcRefused};
 use tunnel_proto::hello::RelayTicket;
+use tunnel_proto::id::SessionId;
 use tunnel_proto::limit::TICKET_BYTES_MAX;
 use tunnel_proto::reason::Reason;
 
-use crate::carried::CarriedAgent;
+use crate::carried::{BadLane, CarriedAgent};
+use crate::connection::CALL_TIMEOUT;
 use crate::wire::peers_server::{Peers, PeersServer};
-use crate::wire::{Displaced, Done, Introduction, LaneWish, WantedLane};
+use crate::wire::{Displaced, Done, Introduction, LaneWish, SessionQuery, WantedLane};
 
 /// Path of the call that carries a lane.
 pub(crate) const CARRY_LANE: &str = "/peers.v1.Peers/CarryLane";
@@ -75,7 +78,8 @@ impl PeerCalls {
             retry_after: None,
         };
         let peer = self.introduced().map_err(|status| refused(status.message()))?;
-        let (agent, rest) = CarriedAgent::read(body).await.map_err(|error| {
+        let read = timeout(CALL_TIMEOUT, CarriedAgent::read(body)).await.unwrap_or(Err(BadLane::Late));
+        let (agent, rest) = read.map_err(|error| {
             debug!(peer, %error, "a lane that a replica carries is not one");
             refused("the lane cannot be read")
         })?;
@@ -111,6 +115,16 @@ impl Peers for PeerCalls {
             return Err(Status::unavailable("the agent's link is away"));
         }
         Ok(tonic::Response::new(WantedLane { instance: session.instance }))
+    }
+
+    async fn has_session(&self, request: tonic::Request<SessionQuery>) -> Result<tonic::Response<Done>, Status> {
+        self.introduced()?;
+        let SessionQuery { workspace, session } = request.into_inner();
+        let name = workspace.parse().map_err(|_| Status::invalid_argument("no workspace's name"))?;
+        match self.service.agents.has_session(&Subject::Workspace(name), SessionId::new(session)) {
+            true => Ok(tonic::Response::new(Done {})),
+            false => Err(Status::not_found("the session is not here")),
+        }
     }
 
     async fn displace(&self, request: tonic::Request<Displaced>) -> Result<tonic::Response<Done>, Status> {

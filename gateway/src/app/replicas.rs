@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tunnel_link::drain::Drain;
 
@@ -18,7 +19,7 @@ use gateway_replicas::connection::PeerConnections;
 use gateway_replicas::lease;
 use gateway_replicas::listener::PeerListener;
 use gateway_replicas::members::Members;
-use gateway_replicas::replica::Replica;
+use gateway_replicas::replica::{DISPLACED_MAX, DisplacedSession, Replica};
 use gateway_replicas::service::PeerService;
 use gateway_store::{Incarnation, Store};
 
@@ -74,6 +75,7 @@ pub(super) struct ReplicaParts {
     incarnation: Incarnation,
     replica: Arc<Replica>,
     members: Arc<Members>,
+    displaced: mpsc::Receiver<DisplacedSession>,
     listener: PeerListener,
     writer: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
@@ -92,8 +94,9 @@ impl ReplicaParts {
         let connections = PeerConnections::new(tls, incarnation.get());
         let members = Arc::new(Members::new(base.store.clone()));
         let (store, registry) = (base.store.clone(), base.registry.clone());
-        let replica = Arc::new(Replica::new(incarnation, store, registry, claims, connections, members.clone()));
-        Self { incarnation, replica, members, listener, writer: Box::pin(writer) }
+        let (send, displaced) = mpsc::channel(DISPLACED_MAX);
+        let replica = Replica::new(incarnation, store, registry, claims, connections, members.clone(), send);
+        Self { incarnation, replica: Arc::new(replica), members, displaced, listener, writer: Box::pin(writer) }
     }
 
     /// Returns the replicas as the rest of the gateway needs them.
@@ -110,11 +113,12 @@ impl ReplicaParts {
         closed: &CancellationToken,
         lost: &CancellationToken,
     ) {
-        let Self { incarnation, replica, members, listener, writer } = self;
+        let Self { incarnation, replica, members, displaced, listener, writer } = self;
         let draining = base.drain.draining().clone();
         let (store, closed_at_end) = (base.store.clone(), closed.clone());
         background.spawn(lease::keep(store, members, incarnation, draining, closed_at_end, lost.clone()));
         background.spawn(writer);
+        background.spawn(replica.clone().end_displaced(displaced, closed.clone()));
         background.spawn(replica.tidy(closed.clone()));
         let (registry, agents) = (base.registry.clone(), agents.clone());
         let service = Arc::new(PeerService { incarnation: incarnation.get(), registry, agents });

@@ -1,19 +1,22 @@
 //! Several replicas: users ask one, the agent dials another, and replicas die.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bytes::Bytes;
-use e2e::fleet::Fleet;
+use e2e::fleet::{Fleet, free_address};
 use e2e::raw::Raw;
+use e2e::relay::{Cut, Relay};
 use e2e::scripted::hello;
-use e2e::{TestGateway, until};
+use e2e::{PATIENCE, TestGateway, until};
 use gateway_agents::registry::{REPLICA_SHIFT, SessionWay};
 use gateway_net::peers::PeerTls;
 use gateway_store::{SessionClaim, SessionKey, wall_clock};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tunnel_proto::frame::Body;
-use tunnel_proto::hello::{Hello, RelayTicket};
+use tunnel_proto::hello::{Hello, Join, RelayTicket, Resume, Welcome};
+use tunnel_proto::id::SessionId;
 use tunnel_proto::mux::SessionError;
 use tunnel_proto::reason::Reason;
 use tunnel_proto::version::{FEATURE_RELAY_LANES, FEATURE_RESUME};
@@ -77,14 +80,14 @@ async fn dies(transport: Transport) {
     streams.hear().await;
     streams.say().await;
     streams.hear().await;
-    assert!(flaky.session.tunnel.stats().links > 1, "the lane went on over another replica");
+    until("the lane goes on over another replica", || flaky.session.tunnel.stats().links > 1).await;
     // And once more, to the replica at which the lane ends.
     let links = flaky.session.tunnel.stats().links;
     flaky.relay.lead_to(flaky.stage.gateway.addresses.agents);
     drop(spare);
     streams.say().await;
     streams.hear().await;
-    assert!(flaky.session.tunnel.stats().links > links);
+    until("it goes on over another link", || flaky.session.tunnel.stats().links > links).await;
     streams.close().await;
     flaky.finish().await;
 }
@@ -104,6 +107,114 @@ async fn agent_that_moves_to_another_replica_is_found_there() {
     flaky.finish().await;
 }
 
+/// A balancer leads each dial of an agent to any replica, and its own session stays where its users are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn session_goes_on_where_it_is_although_its_agent_comes_back_at_another_replica() {
+    let fleet = Fleet::default();
+    let stage = Stage::new(|config| fleet.join(config)).await;
+    let (spare, own) = (fleet.replica().await, stage.gateway.addresses.agents);
+    let flaky = Flaky::dialing(stage, own, Transport::default()).await;
+    assert_eq!(flaky.session.way, SessionWay::Direct);
+    let mut streams = Streams::open(&flaky, 3).await;
+    streams.say().await;
+    flaky.relay.lead_to(spare.addresses.agents);
+    flaky.break_link(Cut::Reset).await;
+    streams.hear().await;
+    streams.say().await;
+    streams.hear().await;
+    assert!(spare.registry.current(&"one".parse().unwrap()).is_none(), "it is only carried there");
+    // The replica that carries it dies.
+    let links = flaky.session.tunnel.stats().links;
+    flaky.relay.lead_to(own);
+    drop(spare);
+    streams.say().await;
+    streams.hear().await;
+    until("it goes on over another link", || flaky.session.tunnel.stats().links > links).await;
+    streams.close().await;
+    flaky.finish().await;
+}
+
+/// Two replicas: users ask the first, the agent has dialed the second. What goes to the first one's port for replicas can be
+/// broken.
+struct Parted {
+    flaky: Flaky,
+    between: Relay,
+    _dialed: TestGateway,
+    _fleet: Fleet,
+}
+
+impl Parted {
+    async fn new() -> Self {
+        let (fleet, listen) = (Fleet::default(), free_address());
+        let between = Relay::start(listen).await;
+        let stage = Stage::new(|config| fleet.join_behind(config, listen, between.address)).await;
+        let dialed = fleet.replica().await;
+        let flaky = Flaky::dialing(stage, dialed.addresses.agents, Transport::default()).await;
+        Self { flaky, between, _dialed: dialed, _fleet: fleet }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lane_goes_on_after_its_replicas_lost_each_other_without_a_word() {
+    let Parted { flaky, between, _dialed, _fleet } = Parted::new().await;
+    let mut streams = Streams::open(&flaky, 3).await;
+    streams.say().await;
+    streams.hear().await;
+    for how in [Cut::Stall, Cut::Reset] {
+        let links = flaky.session.tunnel.stats().links;
+        streams.say().await;
+        between.cut(how);
+        streams.hear().await;
+        // What was said may have been answered before the cut.
+        until("the lane goes on over another link", || flaky.session.tunnel.stats().links > links).await;
+    }
+    streams.close().await;
+    flaky.finish().await;
+}
+
+/// Both see the store, and the agent: only the way between the replicas is gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agent_is_absent_to_new_users_while_its_replica_cannot_reach_theirs_and_streams_wait() {
+    let Parted { flaky, between, _dialed: dialed, _fleet } = Parted::new().await;
+    let token = flaky.stage.gateway.agent_token("three").await;
+    let _three = dialed.start_eager_agent(dialed.addresses.agents, Transport::default(), &token, flaky.apps.ports());
+    dialed.until_connected("three").await;
+    let mut streams = Streams::open(&flaky, 1).await;
+    between.down();
+    between.cut(Cut::Reset);
+    streams.say().await;
+    let answer = flaky.stage.asking("three", flaky.apps.mirror.port).await.message().await.expect("an answer");
+    assert_eq!((answer.status(), answer.header("gateway-error")), (503, Some("agent_absent")), "{answer:?}");
+    assert!(answer.text().contains(r#""reason":"peer""#), "{answer:?}");
+    between.up();
+    streams.hear().await;
+    let found = async {
+        while flaky.stage.asking("three", flaky.apps.mirror.port).await.message().await.expect("an answer").status()
+            != 200
+        {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, found).await.expect("the other workspace is reached too");
+    streams.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agent_that_starts_again_at_another_replica_is_found_there() {
+    let Three { flaky, spare, dialed: _dialed, .. } = Three::new(Transport::default()).await;
+    let token = flaky.stage.gateway.agent_token("one").await;
+    let before = flaky.session.instance;
+    let _newer = spare.start_eager_agent(spare.addresses.agents, Transport::default(), &token, flaky.apps.ports());
+    spare.until_connected("one").await;
+    let current = || flaky.stage.gateway.registry.current(&"one".parse().unwrap());
+    until("the older process has ended its lane", || flaky.session.tunnel.is_ended()).await;
+    let answer = flaky.ask(&flaky.apps.mirror, "GET /", "").await.message().await.expect("an answer");
+    assert_eq!(answer.status(), 200, "{answer:?}");
+    let lane = current().expect("a lane");
+    assert_eq!(lane.way, SessionWay::Relay);
+    assert_ne!(lane.instance, before, "it is the newer process's");
+}
+
 /// The agent `two` of bytes, at one of two replicas, and a user that asks for it at the other.
 struct Pair {
     fleet: Fleet,
@@ -114,6 +225,7 @@ struct Pair {
     agent: RawAgent,
     /// Seal of its generation.
     seal: Bytes,
+    session: SessionId,
 }
 
 impl Pair {
@@ -125,8 +237,8 @@ impl Pair {
         let features = features.iter().map(|name| (*name).to_owned()).collect();
         let hello = Hello { features, instance: 7, ..hello() };
         let mut agent = RawAgent::dial(&dialed, &token, hello.clone()).await;
-        let seal = agent.welcome().await.seal;
-        Self { fleet, stage, dialed, token, hello, agent, seal }
+        let Welcome { seal, session, .. } = agent.welcome().await;
+        Self { fleet, stage, dialed, token, hello, agent, seal, session }
     }
 
     /// Has a user ask, and returns the ticket that the agent gets.
@@ -173,6 +285,38 @@ async fn ticket_is_worth_nothing_to_another_process_or_workspace() {
     let three = of_workspace.stage.gateway.agent_token("three").await;
     let other = Hello { relay: Some(ticket), ..of_workspace.hello.clone() };
     let refused = RawAgent::dial(&of_workspace.dialed, &three, other).await.refusal().await;
+    assert_eq!(refused.0, PERMISSION_DENIED, "{refused:?}");
+}
+
+/// Whose session a link goes on with is decided by the credential: an id leads nowhere else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn session_of_another_workspace_is_not_resumed_or_joined_through_another_replica() {
+    let Pair { stage, dialed, token, hello, session, agent: _agent, .. } = Pair::new(RELAYS).await;
+    let three = stage.gateway.agent_token("three").await;
+    let (secret, received) = (Bytes::from_static(b"guessed"), 0);
+    let resume = Some(Resume { session, secret: secret.clone(), received });
+    let foreign = Hello { resume: resume.clone(), instance: 9, ..hello.clone() };
+    let welcome = RawAgent::dial(&stage.gateway, &three, foreign).await.welcome().await;
+    assert_eq!((welcome.resumed, welcome.workspace.as_str()), (None, "three"), "it is a new session");
+    let join = Some(Join { session, secret });
+    let foreign = Hello { join: join.clone(), instance: 9, ..hello.clone() };
+    let refused = RawAgent::dial(&stage.gateway, &three, foreign).await.refusal().await;
+    assert_eq!(refused.0, PERMISSION_DENIED, "{refused:?}");
+    // Nor its own with a guessed secret.
+    for guess in [Hello { resume, ..hello.clone() }, Hello { join, ..hello }] {
+        let refused = RawAgent::dial(&stage.gateway, &token, guess).await.refusal().await;
+        assert_eq!(refused.0, PERMISSION_DENIED, "{refused:?}");
+    }
+    let its = dialed.registry.current(&"two".parse().unwrap()).expect("its session");
+    assert!(its.id == session && !its.tunnel.is_ended());
+}
+
+#[tokio::test]
+async fn gateway_that_is_alone_takes_no_relay_lane() {
+    let gateway = TestGateway::start().await;
+    let token = gateway.agent_token("two").await;
+    let relay = Some(RelayTicket { replica: 1, ticket: Bytes::from_static(b"ticket") });
+    let refused = RawAgent::dial(&gateway, &token, Hello { relay, ..hello() }).await.refusal().await;
     assert_eq!(refused.0, PERMISSION_DENIED, "{refused:?}");
 }
 
@@ -240,7 +384,7 @@ async fn replicas_port_gives_nothing_before_an_introduction() {
     let living = pair.stage.gateway.store.replicas().await.unwrap();
     let url: http::Uri = living[0].peer_url.parse().unwrap();
     let address: SocketAddr = url.authority().unwrap().as_str().parse().unwrap();
-    let tls = PeerTls::load(&pair.fleet.peers(address), &"localhost".parse().unwrap()).unwrap();
+    let tls = PeerTls::load(&pair.fleet.peers(address, address), &"localhost".parse().unwrap()).unwrap();
     let stream = tls.connect(TcpStream::connect(address).await.unwrap()).await.unwrap();
     let (mut client, connection) = h2::client::handshake(stream).await.unwrap();
     let mut tasks = JoinSet::new();

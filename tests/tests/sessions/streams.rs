@@ -130,6 +130,8 @@ pub(crate) struct Streams {
     upgrade: Raw,
     events: Raw,
     event: u64,
+    /// Beginning of an event.
+    unparsed: String,
     upload: Raw,
     uploaded: usize,
     download: Raw,
@@ -165,7 +167,19 @@ impl Streams {
         let mut download = flaky.ask(&apps.download, "GET /", "").await;
         assert_eq!(download.head().await.expect("a head").status(), 200);
         let grpc = Grpc::open(flaky).await;
-        Self { websocket, upgrade, events, event: 0, upload, uploaded: 0, download, downloaded: 0, grpc, round: 0 }
+        Self {
+            websocket,
+            upgrade,
+            events,
+            event: 0,
+            unparsed: String::new(),
+            upload,
+            uploaded: 0,
+            download,
+            downloaded: 0,
+            grpc,
+            round: 0,
+        }
     }
 
     /// Everything that can be said on the streams before the answers are read.
@@ -200,15 +214,16 @@ impl Streams {
     async fn hear_events(&mut self, count: u64) {
         let end = self.event + count;
         while self.event < end {
-            // The lines of chunks are between the lines of events.
-            let line = self.events.line().await;
-            if let Some(data) = line.strip_prefix("data: ") {
-                let mut numbers = data.split("\n\n").filter(|number| !number.is_empty());
-                for number in numbers.by_ref() {
-                    let number = number.trim_start_matches("data: ");
-                    assert_eq!(number.parse(), Ok(self.event), "{line}");
-                    self.event += 1;
-                }
+            // A chunk may begin and end within an event.
+            let length = self.events.line().await;
+            let length = usize::from_str_radix(&length, 16).expect("the length of a chunk");
+            let chunk = self.events.exactly(length).await;
+            assert_eq!(self.events.line().await, "", "a chunk ends with a line end");
+            self.unparsed += &String::from_utf8(chunk).expect("text");
+            while let Some((event, rest)) = self.unparsed.split_once("\n\n") {
+                assert_eq!(event, format!("data: {}", self.event));
+                self.event += 1;
+                self.unparsed = rest.to_owned();
             }
         }
     }

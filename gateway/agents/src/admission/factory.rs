@@ -12,7 +12,7 @@ use tunnel_link::grpc::{Code, FrameReader, RpcRefused, Via};
 use tunnel_link::session::{LinkHold, Session};
 use tunnel_proto::handshake::{self, Agreement, HelloRefusal};
 use tunnel_proto::hello::{self, Hello, Join, Resume, Welcome};
-use tunnel_proto::id::Generation;
+use tunnel_proto::id::{Generation, SessionId};
 use tunnel_proto::limit::{PAYLOAD_BYTES_MAX, REPLAY_BYTES_MAX};
 use tunnel_proto::mux::{ReplicaBudget, Settings, Side, replay_budget};
 use tunnel_proto::reason::Reason;
@@ -131,7 +131,7 @@ impl SessionFactory {
             lanes,
             had: hello.resume.as_ref().map(|resume| resume.session),
             generation: generation.or(lane.map(|lane| lane.generation)),
-            way: if hello.relay.is_some() { SessionWay::Relay } else { SessionWay::Direct },
+            way: way_of(&hello),
             instance: hello.instance,
             peer,
             ports: AgentPorts::of(&hello, &agreement),
@@ -223,8 +223,11 @@ impl SessionFactory {
     }
 
     /// Returns the session of an agent that ends here: its own, or its relay lane.
-    fn current(&self, subject: &Subject, is_relay: bool) -> Option<Arc<LiveSession>> {
-        if is_relay { self.registry.relay(subject) } else { self.registry.of(subject) }
+    fn current(&self, subject: &Subject, way: SessionWay) -> Option<Arc<LiveSession>> {
+        match way {
+            SessionWay::Direct => self.registry.of(subject),
+            SessionWay::Relay => self.registry.relay(subject),
+        }
     }
 
     /// Agrees to a new session or lane, unless this gateway drains: then the agent does better to dial elsewhere, or
@@ -245,9 +248,13 @@ impl SessionFactory {
     /// Returns whether the session or lane that an agent wants to resume is here.
     #[must_use]
     pub fn knows(&self, subject: &Subject, hello: &Hello) -> bool {
-        let Some(resume) = &hello.resume else { return false };
-        let current = self.current(subject, hello.relay.is_some());
-        current.is_some_and(|current| resume::role(&current, resume.session).is_some())
+        hello.resume.as_ref().is_some_and(|resume| self.has(subject, resume.session, way_of(hello)))
+    }
+
+    /// Returns whether a session or lane is here.
+    #[must_use]
+    pub fn has(&self, subject: &Subject, session: SessionId, way: SessionWay) -> bool {
+        self.current(subject, way).is_some_and(|current| resume::role(&current, session).is_some())
     }
 
     /// Feeds an agent's session with the frames of `reader`, on a task of its own.
@@ -287,7 +294,7 @@ impl SessionFactory {
     /// agent gets a new one at once.
     fn resume(&self, candidate: &Candidate, resume: &Resume) -> Result<Option<Resumed>, RpcRefused> {
         let peer = candidate.peer;
-        let current = self.current(&candidate.subject, candidate.hello.relay.is_some());
+        let current = self.current(&candidate.subject, way_of(&candidate.hello));
         let (session, role) = match resume::judge(current.as_ref(), candidate.hello.instance, resume) {
             ResumeVerdict::Resume(session, role) => (session, role),
             ResumeVerdict::New => return Ok(None),
@@ -376,6 +383,11 @@ impl SessionFactory {
             },
         }
     }
+}
+
+/// Returns the way of a session that a Hello asks for.
+fn way_of(hello: &Hello) -> SessionWay {
+    if hello.relay.is_some() { SessionWay::Relay } else { SessionWay::Direct }
 }
 
 fn displaced_by_newer() -> RpcRefused {

@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
 use gateway_types::WorkspaceName;
@@ -21,6 +22,10 @@ const WAITING_BYTES_MAX: usize = 16 * 1024;
 
 /// Most lanes of one agent that pass through here.
 const LANES_MAX: usize = 8;
+
+/// Time for which a lane that its replica refused keeps its place. Lanes are dialed without a turn, because users wait for
+/// them; this bounds how often an agent can try what it was not asked for.
+pub(super) const REFUSED_TIME: Duration = Duration::from_secs(1);
 
 /// Data of a lane that came from its agent, in whole frames, and that the other replica has not taken. Only data counts: the
 /// body hears of nothing else, and would not go on.
@@ -89,14 +94,14 @@ pub(super) struct PassPermit {
 
 impl PassingLanes {
     /// Lets one more lane of an agent pass, if there are not as many as may be.
-    pub(super) fn permit(self: &Arc<Self>, workspace: &WorkspaceName) -> Option<PassPermit> {
+    pub(super) fn permit(self: &Arc<Self>, workspace: &WorkspaceName) -> Option<Arc<PassPermit>> {
         let mut counts = self.counts.lock();
         let count = counts.entry(workspace.clone()).or_default();
         if *count >= LANES_MAX {
             return None;
         }
         *count += 1;
-        Some(PassPermit { lanes: self.clone(), workspace: workspace.clone() })
+        Some(Arc::new(PassPermit { lanes: self.clone(), workspace: workspace.clone() }))
     }
 }
 
@@ -117,12 +122,12 @@ impl Drop for PassPermit {
 pub struct PassingBody {
     body: IncomingBody,
     queue: Option<Arc<LaneQueue>>,
-    _permit: PassPermit,
+    _permit: Arc<PassPermit>,
 }
 
 impl PassingBody {
     /// Wraps the agent's stream behind its Hello.
-    pub(super) fn new(body: IncomingBody, queue: Option<Arc<LaneQueue>>, permit: PassPermit) -> Self {
+    pub(super) fn new(body: IncomingBody, queue: Option<Arc<LaneQueue>>, permit: Arc<PassPermit>) -> Self {
         Self { body, queue, _permit: permit }
     }
 }

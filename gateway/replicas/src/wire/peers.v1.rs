@@ -27,6 +27,14 @@ pub struct WantedLane {
     #[prost(uint64, tag = "1")]
     pub instance: u64,
 }
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SessionQuery {
+    #[prost(string, tag = "1")]
+    pub workspace: ::prost::alloc::string::String,
+    /// The session, or one of its lanes.
+    #[prost(uint64, tag = "2")]
+    pub session: u64,
+}
 /// An agent that the caller has authenticated, and that is entitled to its workspace.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CarriedLane {
@@ -179,6 +187,28 @@ pub mod peers_client {
             req.extensions_mut().insert(GrpcMethod::new("peers.v1.Peers", "WantLane"));
             self.inner.unary(req, path, codec).await
         }
+        /// Succeeds if the session is here and may be resumed: then its agent, which dialed the caller, is carried here. NOT_FOUND:
+        /// it is not here, or this replica drains.
+        pub async fn has_session(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SessionQuery>,
+        ) -> std::result::Result<tonic::Response<super::Done>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/peers.v1.Peers/HasSession",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("peers.v1.Peers", "HasSession"));
+            self.inner.unary(req, path, codec).await
+        }
         /// A newer session of the agent is elsewhere: this one ends.
         pub async fn displace(
             &mut self,
@@ -223,6 +253,12 @@ pub mod peers_server {
             &self,
             request: tonic::Request<super::LaneWish>,
         ) -> std::result::Result<tonic::Response<super::WantedLane>, tonic::Status>;
+        /// Succeeds if the session is here and may be resumed: then its agent, which dialed the caller, is carried here. NOT_FOUND:
+        /// it is not here, or this replica drains.
+        async fn has_session(
+            &self,
+            request: tonic::Request<super::SessionQuery>,
+        ) -> std::result::Result<tonic::Response<super::Done>, tonic::Status>;
         /// A newer session of the agent is elsewhere: this one ends.
         async fn displace(
             &self,
@@ -376,6 +412,49 @@ pub mod peers_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = WantLaneSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/peers.v1.Peers/HasSession" => {
+                    #[allow(non_camel_case_types)]
+                    struct HasSessionSvc<T: Peers>(pub Arc<T>);
+                    impl<T: Peers> tonic::server::UnaryService<super::SessionQuery>
+                    for HasSessionSvc<T> {
+                        type Response = super::Done;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SessionQuery>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Peers>::has_session(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = HasSessionSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
