@@ -1,6 +1,6 @@
 // A developer's loop with Vite: open the page, edit files, see the page change in place. Run by vite.sh.
 
-import { writeFileSync } from "node:fs";
+import { renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { check, end, essential, fail, ok, open, options, record, save, signIn, step, until } from "../lib/browser.mjs";
 
@@ -11,6 +11,12 @@ await signIn(page, link);
 const seen = record(page);
 // Nobody saves twice within some milliseconds, and Vite's file watcher takes such a pair for one change.
 const pause = () => new Promise((resolve) => setTimeout(resolve, 500));
+// As editors save: the watcher sees a file with all of its text. Emptied and then written, it would be two changes, and on a busy
+// machine Vite serves the empty file and takes no note of the second one.
+const edit = (name, text) => {
+  writeFileSync(join(out, name), text);
+  renameSync(join(out, name), join(app, name));
+};
 const socketHost = new URL(base).host;
 
 await essential("the page loads through the tunnel", page, out, async () => {
@@ -33,21 +39,21 @@ for (const version of ["second version", "third version: déjà vu"]) {
   await step(`an edit shows up without a reload (${version})`, page, out, async () => {
     await pause();
     const began = Date.now();
-    writeFileSync(join(app, "message.js"), `export const message = ${JSON.stringify(version)};\n`);
+    edit("message.js", `export const message = ${JSON.stringify(version)};\n`);
     await page.waitForFunction((text) => document.querySelector("#message").textContent === text, version, { timeout: 10_000, polling: 20 });
     edits.push(Date.now() - began);
   });
 }
 await step("an edited style sheet is applied without a reload", page, out, async () => {
   await pause();
-  writeFileSync(join(app, "style.css"), "#styled { color: rgb(0, 128, 0); }\n");
+  edit("style.css", "#styled { color: rgb(0, 128, 0); }\n");
   await page.waitForFunction(() => getComputedStyle(document.querySelector("#styled")).color === "rgb(0, 128, 0)", null, { timeout: 10_000 });
 });
 check("the page was never reloaded", seen.navigations === navigations && (await page.evaluate(() => window.mark)) === "same page", `${seen.navigations - navigations} navigations`);
 
 await step("an edit of the page itself reloads it", page, out, async () => {
   await pause();
-  writeFileSync(join(app, "index.html"), '<!doctype html><link rel="icon" href="data:,"><p id="message"></p><p id="styled"></p><p id="fresh">fresh</p><script type="module" src="/main.js"></script>\n');
+  edit("index.html", '<!doctype html><link rel="icon" href="data:,"><p id="message"></p><p id="styled"></p><p id="fresh">fresh</p><script type="module" src="/main.js"></script>\n');
   await page.waitForSelector("#fresh", { timeout: 10_000 });
   await page.waitForFunction(() => document.querySelector("#message").textContent.startsWith("third version"));
 });
