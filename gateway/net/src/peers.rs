@@ -130,8 +130,7 @@ impl PeerTls {
     /// Dropped, it closes the connection.
     pub async fn accept(&self, stream: TcpStream) -> Result<server::TlsStream<TcpStream>, PeerRefused> {
         let handshake = TlsAcceptor::from(self.acceptor.clone()).accept(stream);
-        let stream = timeout(HANDSHAKE_TIMEOUT, handshake).await.map_err(|_elapsed| PeerRefused::Timeout)?;
-        let stream = stream.map_err(refused)?;
+        let stream = in_time(handshake).await?;
         self.check(stream.get_ref().1.peer_certificates())?;
         Ok(stream)
     }
@@ -146,8 +145,7 @@ impl PeerTls {
     pub async fn connect(&self, stream: TcpStream) -> Result<client::TlsStream<TcpStream>, PeerRefused> {
         let name = ServerName::try_from(NAME).map_err(|error| PeerRefused::Handshake(std::io::Error::other(error)))?;
         let handshake = TlsConnector::from(self.connector.clone()).connect(name, stream);
-        let stream = timeout(HANDSHAKE_TIMEOUT, handshake).await.map_err(|_elapsed| PeerRefused::Timeout)?;
-        let stream = stream.map_err(refused)?;
+        let stream = in_time(handshake).await?;
         self.check(stream.get_ref().1.peer_certificates())?;
         Ok(stream)
     }
@@ -170,6 +168,11 @@ fn roots(path: &Path) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(authorities);
     Ok(roots)
+}
+
+/// Waits for a handshake.
+async fn in_time<S>(handshake: impl Future<Output = std::io::Result<S>>) -> Result<S, PeerRefused> {
+    timeout(HANDSHAKE_TIMEOUT, handshake).await.map_err(|_elapsed| PeerRefused::Timeout)?.map_err(refused)
 }
 
 /// Names the reason of a failed handshake.

@@ -14,14 +14,12 @@ use http_body::{Body, Frame};
 use hyper::body::Incoming;
 use prost::Message;
 use thiserror::Error;
+use tunnel_link::grpc::{self, PREFIX_BYTES};
 
 use crate::wire;
 
 /// Longest description of an agent, in bytes: a few names and numbers.
 const HEAD_BYTES_MAX: usize = 4 * 1024;
-
-/// Length of the prefix of a gRPC message: one flag byte and four of length.
-const PREFIX_BYTES: usize = 5;
 
 /// An agent that another replica has authenticated and entitled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,8 +45,8 @@ pub enum BadLane {
     /// The description did not come in time.
     #[error("the description of an agent did not come in time")]
     Late,
-    /// The description is longer than [`HEAD_BYTES_MAX`].
-    #[error("the description of an agent is too long")]
+    /// The description is longer than [`HEAD_BYTES_MAX`], or compressed.
+    #[error("the description of an agent is too long or compressed")]
     TooLong,
     /// It is not protobuf.
     #[error("the description of an agent cannot be read: {0}")]
@@ -109,7 +107,7 @@ impl CarriedAgent {
     pub async fn read(mut body: Incoming) -> Result<(Self, Preceded<Incoming>), BadLane> {
         let mut first = BytesMut::new();
         loop {
-            if let Some(length) = message_length(&first)?
+            if let Some(length) = head_length(&first)?
                 && first.len() >= PREFIX_BYTES + length
             {
                 first.advance(PREFIX_BYTES);
@@ -143,13 +141,11 @@ impl CarriedAgent {
     }
 }
 
-/// Reads the length of a gRPC message; `None` while its prefix is not whole.
-fn message_length(bytes: &[u8]) -> Result<Option<usize>, BadLane> {
-    let Some((prefix, _)) = bytes.split_first_chunk::<PREFIX_BYTES>() else { return Ok(None) };
-    let [_compressed, length @ ..] = *prefix;
-    match usize::try_from(u32::from_be_bytes(length)) {
-        Ok(length) if length <= HEAD_BYTES_MAX => Ok(Some(length)),
-        Ok(_) | Err(_) => Err(BadLane::TooLong),
+/// Returns the length of the description that begins with these bytes; `None` while they do not say it.
+fn head_length(bytes: &[u8]) -> Result<Option<usize>, BadLane> {
+    match grpc::message_length(bytes).map_err(|_| BadLane::TooLong)? {
+        Some(length) if length > HEAD_BYTES_MAX => Err(BadLane::TooLong),
+        length => Ok(length),
     }
 }
 
@@ -199,7 +195,7 @@ mod tests {
             peer: ([127, 0, 0, 1], 80).into(),
         };
         let message = agent.encode();
-        let length = message_length(&message).expect("short").expect("whole");
+        let length = head_length(&message).expect("short").expect("whole");
         assert_eq!(message.len(), PREFIX_BYTES + length);
         let read = |bytes: &[u8]| CarriedAgent::from_wire(&wire::CarriedLane::decode(bytes).expect("protobuf"));
         assert_eq!(read(&message[PREFIX_BYTES..]).expect("an agent"), agent);
@@ -214,8 +210,8 @@ mod tests {
 
     #[test]
     fn description_that_is_too_long_or_wrong_is_named() {
-        assert!(matches!(message_length(&[0, 0, 1, 0, 0]), Err(BadLane::TooLong)));
-        assert!(matches!(message_length(&[0, 0, 0, 0]), Ok(None)));
+        assert!(matches!(head_length(&[0, 0, 1, 0, 0]), Err(BadLane::TooLong)));
+        assert!(matches!(head_length(&[0, 0, 0, 0]), Ok(None)));
         let wrong = wire::CarriedLane { workspace: "One!".into(), ..wire::CarriedLane::default() };
         assert!(matches!(CarriedAgent::from_wire(&wrong), Err(BadLane::Field("workspace"))));
     }

@@ -3,13 +3,10 @@
 
 use std::time::Duration;
 
-use gateway_store::{ClaimResult, Incarnation, SessionClaim, SessionKey, Store, StoreError};
+use gateway_store::{CLAIMS_MAX, ClaimResult, Incarnation, SessionClaim, SessionKey, Store};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 use tracing::warn;
-
-/// Most claims of one statement.
-const BATCH_MAX: usize = 500;
 
 /// Longest wait of a claim for others.
 const BATCH_TIME: Duration = Duration::from_millis(20);
@@ -95,7 +92,7 @@ async fn write(
 /// Gathers what comes shortly after the first one.
 async fn gathered<T>(first: T, waiting: &mut mpsc::Receiver<T>) -> Vec<T> {
     let (until, mut batch) = (Instant::now() + BATCH_TIME, vec![first]);
-    while batch.len() < BATCH_MAX {
+    while batch.len() < CLAIMS_MAX {
         match timeout_at(until, waiting.recv()).await {
             Ok(Some(next)) => batch.push(next),
             Ok(None) | Err(_) => break,
@@ -106,15 +103,14 @@ async fn gathered<T>(first: T, waiting: &mut mpsc::Receiver<T>) -> Vec<T> {
 
 async fn claim_all(store: &Store, owner: Incarnation, batch: Vec<WaitingClaim>) {
     let claims: Vec<SessionClaim> = batch.iter().map(|waiting| waiting.claim).collect();
-    let outcome = store.claim_sessions(owner, &claims).await;
-    if let Err(error) = &outcome {
-        warn!(%error, sessions = claims.len(), "sessions cannot be claimed");
-    }
     let all = |outcome: Claimed| vec![outcome; batch.len()];
-    let outcomes = match outcome {
+    let outcomes = match store.claim_sessions(owner, &claims).await {
         Ok(Some(results)) => results.into_iter().map(Claimed::Answered).collect(),
         Ok(None) => all(Claimed::NoLease),
-        Err(StoreError::Away | StoreError::Database(_)) | Err(_) => all(Claimed::Away),
+        Err(error) => {
+            warn!(%error, sessions = claims.len(), "sessions cannot be claimed");
+            all(Claimed::Away)
+        }
     };
     for (waiting, outcome) in batch.into_iter().zip(outcomes) {
         // A claim whose task is gone is displaced by the next one.

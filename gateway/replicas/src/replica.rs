@@ -44,7 +44,7 @@ const REAPED_MAX: u32 = 1_000;
 const RESUME_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Most displaced sessions that wait to be ended.
-pub const DISPLACED_MAX: usize = 4_096;
+const DISPLACED_MAX: usize = 4_096;
 
 /// A session of another replica whose agent has a newer one here.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// Makes it of its parts.
+    /// Makes it, and the queue of [`Replica::end_displaced`].
     #[must_use]
     pub fn new(
         incarnation: Incarnation,
@@ -76,10 +76,16 @@ impl Replica {
         registry: Arc<Registry>,
         claims: Claims,
         connections: PeerConnections,
-        members: Arc<Members>,
-        displaced: mpsc::Sender<DisplacedSession>,
-    ) -> Self {
-        Self { incarnation, store, registry, claims, connections, members, searches: Searches::new(), displaced }
+    ) -> (Self, mpsc::Receiver<DisplacedSession>) {
+        let (displaced, waiting) = mpsc::channel(DISPLACED_MAX);
+        let (members, searches) = (Arc::new(Members::new(store.clone())), Searches::new());
+        (Self { incarnation, store, registry, claims, connections, members, searches, displaced }, waiting)
+    }
+
+    /// Returns its view of the replicas that live.
+    #[must_use]
+    pub fn members(&self) -> &Arc<Members> {
+        &self.members
     }
 
     async fn claim_for(&self, candidate: &Candidate) -> Result<Generation, RpcRefused> {

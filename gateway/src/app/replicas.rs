@@ -18,8 +18,7 @@ use gateway_replicas::claims::Claims;
 use gateway_replicas::connection::PeerConnections;
 use gateway_replicas::lease;
 use gateway_replicas::listener::PeerListener;
-use gateway_replicas::members::Members;
-use gateway_replicas::replica::{DISPLACED_MAX, DisplacedSession, Replica};
+use gateway_replicas::replica::{DisplacedSession, Replica};
 use gateway_replicas::service::PeerService;
 use gateway_store::{Incarnation, Store};
 
@@ -74,7 +73,6 @@ impl Joined {
 pub(super) struct ReplicaParts {
     incarnation: Incarnation,
     replica: Arc<Replica>,
-    members: Arc<Members>,
     displaced: mpsc::Receiver<DisplacedSession>,
     listener: PeerListener,
     writer: Pin<Box<dyn Future<Output = ()> + Send>>,
@@ -92,11 +90,9 @@ impl ReplicaParts {
         let Joined { incarnation, port: PeerPort { listener, tls } } = joined;
         let (claims, writer) = Claims::new(base.store.clone(), incarnation);
         let connections = PeerConnections::new(tls, incarnation.get());
-        let members = Arc::new(Members::new(base.store.clone()));
         let (store, registry) = (base.store.clone(), base.registry.clone());
-        let (send, displaced) = mpsc::channel(DISPLACED_MAX);
-        let replica = Replica::new(incarnation, store, registry, claims, connections, members.clone(), send);
-        Self { incarnation, replica: Arc::new(replica), members, displaced, listener, writer: Box::pin(writer) }
+        let (replica, displaced) = Replica::new(incarnation, store, registry, claims, connections);
+        Self { incarnation, replica: Arc::new(replica), displaced, listener, writer: Box::pin(writer) }
     }
 
     /// Returns the replicas as the rest of the gateway needs them.
@@ -113,10 +109,17 @@ impl ReplicaParts {
         closed: &CancellationToken,
         lost: &CancellationToken,
     ) {
-        let Self { incarnation, replica, members, displaced, listener, writer } = self;
+        let Self { incarnation, replica, displaced, listener, writer } = self;
         let draining = base.drain.draining().clone();
         let (store, closed_at_end) = (base.store.clone(), closed.clone());
-        background.spawn(lease::keep(store, members, incarnation, draining, closed_at_end, lost.clone()));
+        background.spawn(lease::keep(
+            store,
+            replica.members().clone(),
+            incarnation,
+            draining,
+            closed_at_end,
+            lost.clone(),
+        ));
         background.spawn(writer);
         background.spawn(replica.clone().end_displaced(displaced, closed.clone()));
         background.spawn(replica.tidy(closed.clone()));

@@ -17,8 +17,8 @@ const VERSION: u8 = 1;
 /// Distinguishes the derived key from others of the same file.
 const PURPOSE: &[u8] = b"generations of sessions";
 
-/// Length of a seal in bytes.
-pub const GENERATION_SEAL_BYTES: usize = 1 + 2 * size_of::<u64>() + 32;
+/// Length of what a seal says, in front of its code.
+const HEAD_BYTES: usize = 1 + 2 * size_of::<u64>();
 
 /// Agent's process that a seal belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl GenerationSealer {
     }
 
     fn open(&self, of: &SealedAgent<'_>, seal: &[u8]) -> Option<SealedGeneration> {
-        let (head, code) = seal.split_first_chunk::<{ 1 + 2 * size_of::<u64>() }>()?;
+        let (head, code) = seal.split_first_chunk::<HEAD_BYTES>()?;
         hmac::verify(&self.0, &message(head, of), code).ok()?;
         let (version, numbers) = head.split_first()?;
         let (generation, at) = numbers.split_first_chunk()?;
@@ -107,7 +107,7 @@ mod tests {
     fn seal_is_good_for_its_agent_and_for_no_other_and_not_with_one_bit_changed() {
         let sealer = GenerationSealer::new(&[1; 32]).expect("a key");
         let seal = sealer.seal(&OF, SEALED);
-        assert_eq!((seal.len(), sealer.open(&OF, &seal)), (GENERATION_SEAL_BYTES, Some(SEALED)));
+        assert_eq!((seal.len(), sealer.open(&OF, &seal)), (HEAD_BYTES + 32, Some(SEALED)));
         let others = [
             SealedAgent { key: SessionKey::Workspace(WorkspaceId(8)), ..OF },
             SealedAgent { key: SessionKey::Cluster(super::super::ClusterId(7)), ..OF },

@@ -5,7 +5,8 @@
 //! * `ci`, `environments`, `clusters`: runs of CI jobs, environments, clusters with their configurations.
 //! * `tokens`, `rotate`, `single_use_tokens`, `users`, `sign_ins`, `shares`: credentials and rights. `changes` is the feed of their
 //!   changes that gateways read.
-//! * `seal`: secrets that have to be read again. `generations`: what agents prove of their last session. `single`: one gateway for each database. `watch`: outages.
+//! * `seal`: secrets that have to be read again. `generations`: what agents prove of their last session. `single`: one gateway
+//!   for each database. `watch`: outages.
 //!
 //! To add a method, write its statement once, with [`sql`](database::sql), and read the rows into types of `model`; a
 //! new table is a file with the same number in each folder of `migrations`. Every test of this crate runs on both
@@ -69,7 +70,7 @@ pub use environments::{
     KeptOnStop, NewEnvironment, NewPreparation, Preparation, PreparationEnd, PreparationId, PreparationStatus,
     StateSet, StoredEnvironment, Tries,
 };
-pub use generations::{GENERATION_SEAL_BYTES, SealedAgent, SealedGeneration};
+pub use generations::{SealedAgent, SealedGeneration};
 pub use json::canonical_json;
 pub use lifecycles::Observation;
 pub use managed::{KubernetesState, ManagedWorkspace, Runs};

@@ -24,12 +24,6 @@ pub(super) use clocked;
 pub struct Incarnation(pub(super) i64);
 
 impl Incarnation {
-    /// Wraps a number; one that no row can have names no replica.
-    #[must_use]
-    pub fn new(number: u64) -> Self {
-        Self(i64::try_from(number).unwrap_or(i64::MAX))
-    }
-
     /// Returns the number.
     #[must_use]
     pub fn get(self) -> u64 {

@@ -4,7 +4,7 @@
 //! The row gives a session its generation, which only grows. A place that is given back keeps its row for that; when rows are
 //! removed at last, a floor remembers the highest number that they had.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde_json::{Value, json};
 
@@ -77,7 +77,6 @@ pub struct SessionOwner {
 /// A row, as it is decided on.
 #[derive(Clone, Copy, Debug)]
 struct SessionRow {
-    key: (i64, i64),
     generation: i64,
     /// The owner; once it is decided on, only one that lives.
     owner: Option<i64>,
@@ -87,6 +86,9 @@ struct SessionRow {
     /// Whether a claim of this batch got it.
     is_claimed: bool,
 }
+
+/// Rows by their key, in the order in which they are locked and written.
+type SessionRows = BTreeMap<(i64, i64), SessionRow>;
 
 impl Store {
     /// Claims places for a replica, all in one transaction; at most [`CLAIMS_MAX`] are meant to be in a batch. `None` if the
@@ -113,11 +115,13 @@ impl Store {
         );
         let Some(row) = floor.bind(owner.0).fetch_optional(&mut transaction).await? else { return Ok(None) };
         let (floor, now): (i64, i64) = (row.get("generation")?, row.get("now")?);
-        for row in &mut rows {
+        for row in rows.values_mut() {
             row.owner = row.owner.filter(|_| row.lease_until > now);
         }
         let mut results: Vec<_> = claims.iter().map(|claim| decide(&mut rows, claim, owner, floor)).collect();
-        let owned: Vec<Value> = rows.iter().filter(|row| row.is_claimed).copied().map(SessionRow::to_json).collect();
+        let claimed = rows.iter().filter(|(_, row)| row.is_claimed);
+        let claimed: Vec<Value> =
+            claimed.map(|((kind, subject), row)| json!([kind, subject, row.generation, row.instance])).collect();
         // Another replica may have made a row meanwhile, which was not there to be locked: the later claim wins, with a
         // generation of its own.
         let stored = sql_of(
@@ -133,20 +137,20 @@ impl Store {
              generation = greatest(sessions.generation + 1, excluded.generation) RETURNING kind, subject, generation",
         )
         .bind(owner.0)
-        .bind(Value::Array(owned).to_string())
+        .bind(Value::Array(claimed).to_string())
         .fetch_all(&mut transaction)
         .await?;
         let mut raised = HashMap::new();
         for row in &stored {
-            let key = (row.get::<i64>("kind")?, row.get::<i64>("subject")?);
-            let decided = rows.iter().find(|row| row.key == key).map(|row| row.generation);
-            raised.insert((key, decided), row.get::<i64>("generation")?);
+            let (key, generation) = ((row.get("kind")?, row.get("subject")?), row.get("generation")?);
+            // Of several claims of a place, the last one has the row.
+            raised.insert((key, rows.get(&key).map(|row| unsigned(row.generation))), unsigned(generation));
         }
         for (claim, result) in claims.iter().zip(&mut results) {
             if let ClaimResult::Owned { generation, .. } = result
-                && let Some(stored) = raised.get(&(claim.key.columns(), Some(signed(*generation))))
+                && let Some(stored) = raised.get(&(claim.key.columns(), Some(*generation)))
             {
-                *generation = unsigned(*stored);
+                *generation = *stored;
             }
         }
         transaction.commit().await?;
@@ -247,7 +251,7 @@ impl Store {
 }
 
 /// Reads and locks the rows of claims, in their order, so that two batches cannot wait for each other.
-async fn locked(transaction: &mut Transaction, claims: &[SessionClaim]) -> Result<Vec<SessionRow>, StoreError> {
+async fn locked(transaction: &mut Transaction, claims: &[SessionClaim]) -> Result<SessionRows, StoreError> {
     let keys: Vec<Value> =
         claims.iter().map(|claim| claim.key.columns()).map(|(kind, key)| json!([kind, key])).collect();
     let statement = sql_of(
@@ -260,24 +264,23 @@ async fn locked(transaction: &mut Transaction, claims: &[SessionClaim]) -> Resul
     );
     let rows = statement.bind(Value::Array(keys).to_string()).fetch_all(transaction).await?;
     let read = |row: &Row| {
-        Ok(SessionRow {
-            key: (row.get("kind")?, row.get("subject")?),
+        let locked = SessionRow {
             generation: row.get("generation")?,
             owner: row.get("owner")?,
             lease_until: row.get::<Option<i64>>("lease_until")?.unwrap_or_default(),
             instance: row.get("instance")?,
             is_claimed: false,
-        })
+        };
+        Ok(((row.get("kind")?, row.get("subject")?), locked))
     };
     rows.iter().map(read).collect()
 }
 
 /// Decides on one claim, and enters it into the rows.
-fn decide(rows: &mut Vec<SessionRow>, claim: &SessionClaim, owner: Incarnation, floor: i64) -> ClaimResult {
+fn decide(rows: &mut SessionRows, claim: &SessionClaim, owner: Incarnation, floor: i64) -> ClaimResult {
     let (key, instance) = (claim.key.columns(), claim.instance.cast_signed());
     let known = claim.known.map(signed);
-    let at = rows.iter().position(|row| row.key == key);
-    let before = at.and_then(|at| rows.get(at)).copied();
+    let before = rows.get(&key).copied();
     if let (Some(before), Some(known)) = (before, known)
         && before.owner.is_some()
         && before.generation > known
@@ -287,20 +290,9 @@ fn decide(rows: &mut Vec<SessionRow>, claim: &SessionClaim, owner: Incarnation, 
     }
     let highest = before.map_or(0, |row| row.generation).max(known.unwrap_or(0)).max(floor);
     let (generation, owner) = (highest.saturating_add(1), Some(owner.0));
-    let row = SessionRow { key, generation, owner, lease_until: i64::MAX, instance, is_claimed: true };
-    match at.and_then(|at| rows.get_mut(at)) {
-        Some(place) => *place = row,
-        None => rows.push(row),
-    }
+    rows.insert(key, SessionRow { generation, owner, lease_until: i64::MAX, instance, is_claimed: true });
     let previous = before.and_then(|row| Some((Incarnation(row.owner?), unsigned(row.generation))));
-    ClaimResult::Owned { generation: unsigned(row.generation), previous }
-}
-
-impl SessionRow {
-    fn to_json(self) -> Value {
-        let (kind, subject) = self.key;
-        json!([kind, subject, self.generation, self.instance])
-    }
+    ClaimResult::Owned { generation: unsigned(generation), previous }
 }
 
 fn unsigned(number: i64) -> u64 {

@@ -14,9 +14,9 @@ mod received;
 mod server;
 
 pub use self::client::{ConnectError, DialedLink, dial};
-pub use self::decode::{FrameReader, ReadError};
+pub use self::decode::{FrameReader, ReadError, message_length};
 pub use self::drive::drive;
-pub use self::encode::{Chunk, Outgoing, hello_message};
+pub use self::encode::{Chunk, Outgoing, PREFIX_BYTES, hello_message};
 pub use self::paced_body::PacedBody;
 pub use self::received::{IncomingBody, ReceiveError, Via};
 pub use self::server::{
@@ -24,7 +24,6 @@ pub use self::server::{
 };
 
 pub(crate) use self::client::{AGENT, bearer, refusal, request_body, welcomed};
-pub(crate) use self::encode::PREFIX_BYTES;
 
 /// Path of the RPC: `/package.Service/Method`.
 pub const PATH: &str = "/tunnel.v1.Tunnel/Connect";

@@ -32,17 +32,16 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Takes responsibility for a link's role in a session.
+    /// Takes responsibility for a link's role in a session, and tells other replicas when the session's place is free.
     #[must_use]
-    pub fn new(registry: Arc<Registry>, session: Arc<LiveSession>, role: LinkRole, link: LinkHold) -> Self {
-        Self { session, link, role, registry, peers: None, passed_on: false }
-    }
-
-    /// Tells other replicas when the session's place is free.
-    #[must_use]
-    pub fn with_peers(mut self, peers: MaybePeers) -> Self {
-        self.peers = peers;
-        self
+    pub fn new(
+        registry: Arc<Registry>,
+        peers: MaybePeers,
+        session: Arc<LiveSession>,
+        role: LinkRole,
+        link: LinkHold,
+    ) -> Self {
+        Self { session, link, role, registry, peers, passed_on: false }
     }
 
     /// Returns the link's role in the session.

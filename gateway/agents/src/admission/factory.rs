@@ -325,7 +325,7 @@ impl SessionFactory {
     }
 
     fn claim(&self, session: Arc<LiveSession>, role: LinkRole, link: LinkHold) -> Claim {
-        Claim::new(self.registry.clone(), session, role, link).with_peers(self.peers.clone())
+        Claim::new(self.registry.clone(), self.peers.clone(), session, role, link)
     }
 
     /// Returns the bound on the payload that a session keeps for a resume, in bytes.

@@ -208,8 +208,11 @@ impl Message {
     }
 }
 
-/// Reads the prefix of a message: its length, or `None` if the prefix is not complete.
-fn message_length(bytes: &[u8]) -> Result<Option<usize>, FrameError> {
+/// Reads the prefix of a gRPC message: its length, or `None` if the prefix is not complete.
+///
+/// # Errors
+/// [`FrameError`] for a message that is compressed, or longer than [`FRAME_BYTES_MAX`].
+pub fn message_length(bytes: &[u8]) -> Result<Option<usize>, FrameError> {
     let Some([compressed, length @ ..]) = bytes.first_chunk::<PREFIX_BYTES>() else { return Ok(None) };
     if *compressed != 0 {
         return Err(FrameError::Field { field: "compression flag" });

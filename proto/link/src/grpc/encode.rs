@@ -16,7 +16,7 @@ use crate::pace::Pace;
 use crate::session::LinkHold;
 
 /// Length of the gRPC message prefix: one flag byte and four of length.
-pub(crate) const PREFIX_BYTES: usize = 5;
+pub const PREFIX_BYTES: usize = 5;
 
 /// Small frames are gathered up to this size before they are handed to HTTP/2 as one piece.
 const BATCH_BYTES: usize = 16 * 1024;

@@ -8,10 +8,10 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Response};
 use http_body::{Body, Frame};
-use tunnel_proto::limit::FRAME_BYTES_MAX;
+use tunnel_proto::frame::FrameError;
 
 use super::MESSAGE_BYTES_MAX;
-use crate::grpc::{self, Chunk, Code, PREFIX_BYTES, RpcRefused};
+use crate::grpc::{self, Chunk, Code, PREFIX_BYTES, RpcRefused, message_length};
 use crate::pace::Pace;
 
 /// The outgoing half of a link that is carried here from elsewhere.
@@ -82,13 +82,12 @@ impl std::fmt::Debug for WholeMessages {
 /// Returns the length of the whole messages at the beginning, as many as fit into one message of a WebSocket.
 fn whole_bytes(bytes: &[u8]) -> Result<usize, RpcRefused> {
     let mut whole = 0;
-    while let Some(prefix) = bytes.get(whole..).and_then(|rest| rest.first_chunk::<PREFIX_BYTES>()) {
-        let [_compressed, length @ ..] = *prefix;
-        let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
-        if length > FRAME_BYTES_MAX {
-            let message = "a message of the lane is too long".to_owned();
-            return Err(RpcRefused { code: Code::Unavailable, message, retry_after: None });
-        }
+    let broken = |error: FrameError| RpcRefused {
+        code: Code::Unavailable,
+        message: format!("the lane is broken: {error}"),
+        retry_after: None,
+    };
+    while let Some(length) = message_length(bytes.get(whole..).unwrap_or_default()).map_err(broken)? {
         let end = whole + PREFIX_BYTES + length;
         if end > bytes.len() || end > MESSAGE_BYTES_MAX {
             break;
@@ -109,6 +108,7 @@ mod tests {
     use std::task::Waker;
 
     use bytes::Buf;
+    use tunnel_proto::limit::FRAME_BYTES_MAX;
 
     use super::*;
 
