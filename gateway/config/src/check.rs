@@ -5,10 +5,11 @@ use std::net::SocketAddr;
 
 use super::auth::AUTH;
 use super::ci::COMMAND;
+use super::directory::LISTEN_PEERS;
 use super::keys::last;
 use super::reader::{ContradictedKey, Reader};
 use super::sections::{LISTEN, SITE, TUNNEL};
-use super::{AuthMode, CiSystem, Config, auth, ci};
+use super::{AuthMode, CiSystem, Config, Directory, auth, ci};
 use gateway_types::{Port, WorkspaceName, Zone};
 
 /// Notes every contradiction between keys.
@@ -47,7 +48,12 @@ fn listeners_are_distinct(config: &Config, reader: &mut Reader) {
     let public = (&*LISTEN.public.name, Some(listen.public));
     let agents = (&*LISTEN.agents.name, Some(listen.agents));
     let admin = (&*LISTEN.admin.name, listen.admin);
-    for ((key, address), (other_key, other)) in [(agents, public), (admin, public), (admin, agents)] {
+    let peers = match &config.directory {
+        Directory::Store(peers) => (&*LISTEN_PEERS.peers.name, Some(peers.listen)),
+        Directory::Memory => (&*LISTEN_PEERS.peers.name, None),
+    };
+    let pairs = [(agents, public), (admin, public), (admin, agents), (peers, public), (peers, agents), (peers, admin)];
+    for ((key, address), (other_key, other)) in pairs {
         let (Some(address), Some(other)) = (address, other) else { continue };
         if reader.is_sound(&[key, other_key]) && collide(address, other) {
             reader.object_to_pair(

@@ -1,9 +1,14 @@
-//! Knowledge of which replica has which session.
+//! Keys of several replicas: where they know of each other's sessions, and how they reach each other.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use gateway_types::PublicUrl;
+use gateway_types::{PublicUrl, Scheme};
+
+use super::keys::{Key, keys};
+use super::reader::{DottedKey, Reader};
+use super::store::STORE;
+use super::value::{ADDRESS_OR_OFF, FILE_PATH, PUBLIC_URL, StoreUrl, ValueKind, words};
 
 /// Where the sessions of all replicas are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,4 +33,189 @@ pub struct PeersConfig {
     pub key: PathBuf,
     /// Authorities that sign the certificates of replicas.
     pub ca: PathBuf,
+}
+
+/// Value of the key `directory`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DirectoryKind {
+    Memory,
+    Store,
+}
+
+impl DirectoryKind {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Store => "store",
+        }
+    }
+}
+
+const DIRECTORY_KIND: ValueKind<DirectoryKind> = words!(
+    "`memory` or `store`", "unknown directory",
+    "memory" => DirectoryKind::Memory, "store" => DirectoryKind::Store
+);
+
+keys! {
+    DIRECTORY: DirectoryKeys below "" {
+        /// Where the sessions of all replicas are known: in this process, which is the only one, or in the PostgreSQL
+        /// of `store.url`, which several replicas share. These need `listen.peers` and `tls.peers`.
+        directory: DirectoryKind = DIRECTORY_KIND, or DirectoryKind::Memory;
+    }
+}
+
+keys! {
+    LISTEN_PEERS: ListenPeersKeys below "listen." {
+        /// Address for other replicas. Nothing else is served there, and only to certificates of replicas.
+        peers: Option<SocketAddr> = ADDRESS_OR_OFF, or None;
+    }
+}
+
+keys! {
+    PEERS: PeersKeys below "peers." {
+        /// URL at which the other replicas reach `listen.peers`, by a name or address of this machine alone. Follows
+        /// `listen.peers` if that is one address and not all of the machine's.
+        url: PublicUrl = PUBLIC_URL, optional;
+    }
+}
+
+keys! {
+    TLS_PEERS: TlsPeersKeys below "tls.peers." {
+        /// Certificate by which this replica proves itself to the others, both ways: its one URI is
+        /// `spiffe://HOST/replica`, where HOST is `zone`. Read again when it changes.
+        cert: PathBuf = FILE_PATH, optional;
+        /// Private key of the certificate.
+        key: PathBuf = FILE_PATH, optional;
+        /// Authorities that sign the certificates of replicas, and best nothing else.
+        ca: PathBuf = FILE_PATH, optional;
+    }
+}
+
+/// The keys of `tls.peers`.
+static FILES: [&Key<PathBuf, Option<PathBuf>>; 3] = [&TLS_PEERS.cert, &TLS_PEERS.key, &TLS_PEERS.ca];
+
+/// Reads the keys.
+pub(super) fn read(reader: &mut Reader, store: &StoreUrl) -> Directory {
+    let kind = reader.take(&DIRECTORY.directory);
+    let listen = reader.take(&LISTEN_PEERS.peers);
+    let url = reader.take(&PEERS.url);
+    let [cert, key, ca] = FILES.map(|key| reader.take(key));
+    if !reader.is_sound(&[&DIRECTORY.directory.name]) {
+        return Directory::Memory;
+    }
+    if kind == DirectoryKind::Memory {
+        let unused = [&*LISTEN_PEERS.peers.name, &*PEERS.url.name].into_iter().chain(FILES.map(|file| &*file.name));
+        let unused: Vec<DottedKey> = unused.map(|key| key.to_owned().into()).collect();
+        let wrong = format!("has no effect while {} is `memory`", DIRECTORY.directory);
+        reader.object_to_set(&unused.iter().collect::<Vec<_>>(), &wrong);
+        return Directory::Memory;
+    }
+    if !matches!(store, StoreUrl::Postgres(_)) && reader.is_sound(&[&STORE.url.name]) {
+        let wrong = format!("needs a PostgreSQL in {}, which all replicas share", STORE.url);
+        reader.object(&DIRECTORY.directory, wrong);
+    }
+    let listen = need(reader, &LISTEN_PEERS.peers.name, listen);
+    let [cert, key, ca] = [(FILES[0], cert), (FILES[1], key), (FILES[2], ca)]
+        .map(|(key, value)| need(reader, &key.name, value));
+    if reader.is_sound(&[&PEERS.url.name]) {
+        match (&url, listen) {
+            (Some(url), _) if url.scheme() != Scheme::Https => {
+                reader.object(&PEERS.url, "has to be https: replicas prove themselves by certificates");
+            }
+            (None, Some(listen)) if url_of(listen).is_none() => {
+                let wrong = format!("has to be set: other replicas cannot dial {} = {listen}", LISTEN_PEERS.peers);
+                reader.object(&PEERS.url, wrong);
+            }
+            (_, _) => {}
+        }
+    }
+    let all = || {
+        let listen = listen?;
+        Some(PeersConfig { listen, url: url.or_else(|| url_of(listen))?, cert: cert?, key: key?, ca: ca? })
+    };
+    // Without one of them a problem is noted, and no configuration is made.
+    all().map_or(Directory::Memory, Directory::Store)
+}
+
+/// Notes that several replicas need a key that has no value.
+fn need<T>(reader: &mut Reader, key: &DottedKey, value: Option<T>) -> Option<T> {
+    if value.is_none() && reader.is_sound(&[key]) {
+        reader.object(key.clone(), format!("has to be set: {} = \"store\" needs it", DIRECTORY.directory));
+    }
+    value
+}
+
+/// Returns the URL of an address that others can dial.
+fn url_of(address: SocketAddr) -> Option<PublicUrl> {
+    let url = (!address.ip().is_unspecified()).then(|| format!("https://{address}"))?;
+    url.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::Config;
+
+    const STORE: [(&str, &str); 6] = [
+        ("DIRECTORY", "store"),
+        ("STORE__URL", "postgres://h/db"),
+        ("LISTEN__PEERS", "192.0.2.7:8083"),
+        ("TLS__PEERS__CERT", "c"),
+        ("TLS__PEERS__KEY", "k"),
+        ("TLS__PEERS__CA", "a"),
+    ];
+
+    fn load(changed: &[(&str, Option<&str>)]) -> Result<Config, String> {
+        let mut all: BTreeMap<&str, &str> = STORE.into();
+        for (key, value) in changed {
+            match value {
+                Some(value) => all.insert(key, value),
+                None => all.remove(key),
+            };
+        }
+        let all = all.into_iter().map(|(key, value)| (format!("GATEWAY_{key}"), value.to_owned())).collect();
+        Config::load(None, &all).map_err(|bad| bad.to_string())
+    }
+
+    #[test]
+    fn replica_is_reached_at_its_address_or_where_it_says() {
+        let url = |changed: &[(&str, Option<&str>)]| match load(changed).unwrap().directory {
+            super::Directory::Store(peers) => peers.url.to_string(),
+            super::Directory::Memory => panic!("several replicas"),
+        };
+        assert_eq!(url(&[]), "https://192.0.2.7:8083");
+        assert_eq!(url(&[("LISTEN__PEERS", Some("[2001:db8::1]:8083"))]), "https://[2001:db8::1]:8083");
+        assert_eq!(url(&[("PEERS__URL", Some("https://one.gateways:8083"))]), "https://one.gateways:8083");
+    }
+
+    #[test]
+    fn what_several_replicas_need_is_asked_for_all_at_once() {
+        let bad = load(&[
+            ("STORE__URL", None),
+            ("LISTEN__PEERS", None),
+            ("TLS__PEERS__CERT", None),
+            ("TLS__PEERS__CA", None),
+            ("PEERS__URL", Some("http://one:1")),
+        ]);
+        insta::assert_snapshot!(bad.unwrap_err(), @r#"
+        environment GATEWAY_DIRECTORY: directory = "store": needs a PostgreSQL in store.url, which all replicas share
+        default: listen.peers = "off": has to be set: directory = "store" needs it
+        default: tls.peers.cert: has to be set: directory = "store" needs it
+        default: tls.peers.ca: has to be set: directory = "store" needs it
+        environment GATEWAY_PEERS__URL: peers.url = "http://one:1": has to be https: replicas prove themselves by certificates
+        "#);
+        insta::assert_snapshot!(load(&[("LISTEN__PEERS", Some("0.0.0.0:8083"))]).unwrap_err(), @"default: peers.url: has to be set: other replicas cannot dial listen.peers = 0.0.0.0:8083");
+    }
+
+    #[test]
+    fn keys_of_several_replicas_have_no_effect_for_one() {
+        insta::assert_snapshot!(load(&[("DIRECTORY", None), ("PEERS__URL", Some("https://one:1"))]).unwrap_err(), @r#"
+        environment GATEWAY_LISTEN__PEERS: listen.peers = "192.0.2.7:8083": has no effect while directory is `memory`
+        environment GATEWAY_PEERS__URL: peers.url = "https://one:1": has no effect while directory is `memory`
+        environment GATEWAY_TLS__PEERS__CERT: tls.peers.cert = "c": has no effect while directory is `memory`
+        environment GATEWAY_TLS__PEERS__KEY: tls.peers.key = "k": has no effect while directory is `memory`
+        environment GATEWAY_TLS__PEERS__CA: tls.peers.ca = "a": has no effect while directory is `memory`
+        "#);
+    }
 }

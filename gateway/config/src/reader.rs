@@ -13,9 +13,6 @@ use gateway_types::Secret;
 /// Longest unknown key for which a near miss is searched, in characters; the search is quadratic.
 const SUGGEST_CHARS_MAX: usize = 64;
 
-/// Keys and sections that are planned but not in this version: setting one is no typing slip.
-const NOT_YET: [&str; 3] = ["directory", "listen.peers", "tls.peers"];
-
 /// A dotted key: most are fixed, those inside lists have the number of their entry in them.
 pub(super) type DottedKey = Cow<'static, str>;
 
@@ -298,10 +295,7 @@ fn unknown(key: &str, place: &ValueOrigin, known: &[&str]) -> ConfigProblem {
         ValueOrigin::Environment { .. } => variable_of(key),
         ValueOrigin::Default | ValueOrigin::File { .. } | ValueOrigin::Flag { .. } => key.to_owned(),
     };
-    let not_yet = NOT_YET.iter().any(|prefix| key == *prefix || is_below(key, prefix));
-    let wrong = if not_yet {
-        "is not available in this version".to_owned()
-    } else if is_section(key, known) {
+    let wrong = if is_section(key, known) {
         let inside: Vec<String> = known.iter().filter(|name| is_below(name, key)).map(|name| spelt(name)).collect();
         format!("is a section, not a key; it has {}", inside.join(", "))
     } else {

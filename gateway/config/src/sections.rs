@@ -16,7 +16,7 @@ use super::value::{
     ADDRESS, ADDRESS_OR_OFF, COUNT, COUNT_32, DURATION, FILE_PATH, HOST_NAMES, IpNetwork, NETWORKS, PUBLIC_URL, SIZE,
     ValueKind, YES_OR_NO, ZONE, words,
 };
-use super::{Config, Directory, acme, agents, auth, ci, environments, store, tls};
+use super::{Config, acme, agents, auth, ci, directory, environments, store, tls};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -193,6 +193,8 @@ section! {
         resume_grace: Duration = DURATION, or RESUME_GRACE;
         /// Links that one session may have at once (`workspace-agent run --lanes`).
         lanes_max: u32 = COUNT_32, or 8, in 1..=LANES_MAX;
+        /// Lanes of one agent at a time that this replica carries to others. Those beyond are not opened.
+        relay_lanes_max: u32 = COUNT_32, or 8, in 1..=LANES_MAX;
     }
 }
 
@@ -247,14 +249,14 @@ pub(super) fn read(reader: &mut Reader) -> Config {
     let agents = agents::read(reader, &zone, &public_url);
     let ci = ci::read(reader, &public_url);
     let environments = environments::read(reader, &public_url);
+    let store = store::read(reader);
     Config {
         zone,
         public_url,
         listen,
         tls,
-        store: store::read(reader),
-        // Several replicas do not share everything yet: the reader refuses the keys.
-        directory: Directory::Memory,
+        directory: directory::read(reader, &store.url),
+        store,
         auth: auth::read(reader, agents),
         log: Log::read(reader),
         audit: AuditLog::read(reader),

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use super::*;
 use crate::keys::{Entry, Keys};
-use crate::{acme, agents, auth, ci, environments, sections, store, tls};
+use crate::{acme, agents, auth, ci, directory, environments, sections, store, tls};
 
 /// Where it is, from this crate's folder.
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/configuration.md");
@@ -44,9 +44,13 @@ dir = '/d'
 fn table() -> Vec<Entry> {
     [
         sections::SiteKeys::entries(),
+        directory::DirectoryKeys::entries(),
         sections::ListenKeys::entries(),
+        directory::ListenPeersKeys::entries(),
+        directory::PeersKeys::entries(),
         tls::TlsPublicKeys::entries(),
         tls::TlsAgentsKeys::entries(),
+        directory::TlsPeersKeys::entries(),
         acme::AcmeKeys::entries(),
         acme::TermsKeys::entries(),
         store::StoreKeys::entries(),
