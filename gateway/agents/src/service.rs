@@ -28,12 +28,12 @@ use super::identity::{AgentIdentities, AgentIdentity, ShownCertificate};
 use super::peers::CarriedLane;
 use super::registry::{Credential, SessionLease, SessionWay, Subject};
 use super::resume::LinkRole;
-use gateway_config::Timeouts;
+use gateway_config::{Config, Timeouts};
 use gateway_net::audit::{self, Audit, AuditEvent, AuditRecord, Text};
 use gateway_net::limits::Guest;
 use gateway_net::listen::Connection;
 use gateway_store::WorkspaceId;
-use gateway_types::{PublicUrl, UserName};
+use gateway_types::UserName;
 
 mod body;
 mod carry;
@@ -110,21 +110,27 @@ impl AgentService {
     pub fn new(
         identities: Arc<AgentIdentities>,
         admission: Admission,
-        timeouts: Timeouts,
+        config: &Config,
         closed: CancellationToken,
         audit: Audit,
-        public_url: &PublicUrl,
     ) -> Arc<Self> {
+        let lanes_max = usize::try_from(config.tunnel.relay_lanes_max).unwrap_or(usize::MAX);
         Arc::new(Self {
             identities,
             admission,
-            timeouts,
+            timeouts: config.timeouts.clone(),
             closed,
             reflection: Reflection::new(),
-            passing: Arc::default(),
+            passing: Arc::new(PassingLanes::new(lanes_max)),
             audit,
-            public_url: public_url.to_string().into(),
+            public_url: config.public_url.to_string().into(),
         })
+    }
+
+    /// Returns the number of relay lanes that pass through here.
+    #[must_use]
+    pub fn lanes_carried(&self) -> usize {
+        self.passing.count()
     }
 
     /// Serves one connection of an agent until it ends.

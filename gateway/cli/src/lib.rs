@@ -3,7 +3,7 @@
 //! * `args`, `console`, `table`, `completions`: flags, and output: data to one stream, messages to the other.
 //! * `place`: where a command works: at a gateway over its API (`client`, `credentials`, `login`), or on the database of
 //!   the gateway on this machine, with an entry in the audit log (`local`).
-//! * `workspace`, `token`, `user`, `environment`: commands about these.
+//! * `workspace`, `token`, `user`, `replicas`, `environment`: commands about these.
 //! * `config`, `preflight`: what is configured, and whether it would start.
 //! * `forward`, `ssh`, `tunnel`: ports of workspaces on this machine.
 //! * `ci_run`: watches over a CI job that runs on this machine; the gateway starts it.
@@ -25,6 +25,7 @@ mod local;
 mod login;
 mod place;
 pub mod preflight;
+mod replicas;
 mod ssh;
 mod table;
 mod token;
@@ -54,6 +55,7 @@ pub use config::run_config;
 pub use console::Console;
 pub use environment::run_environment;
 pub use forward::{BadForwarding, ForwardArgs, Forwarding, run_forward};
+pub use replicas::run_replicas;
 pub use login::{LoginArgs, LogoutArgs, WhoAmIArgs, run_login, run_logout, run_whoami};
 pub use ssh::{SshArgs, SshConfigArgs, run_ssh, run_ssh_config};
 pub use token::{OutArgs, run_token};
@@ -116,6 +118,7 @@ Examples:
   gateway workspace create my-app --agent cluster-1
   gateway workspace share my-app 3000 --with signed-in
   gateway user disable ann                      lets a user in no more
+  gateway replicas list                         the gateways that share one database
   gateway environment ensure --agent prod       in a CI job: its Kubernetes resources are ready
   gateway forward my-app 5432                   its port 5432 on this machine
   gateway ssh my-app                            a shell in it
@@ -151,6 +154,13 @@ Examples:
 
 A user is listed from their first sign-in with the identity provider on.";
 
+const REPLICAS_EXAMPLES: &str = "\
+Examples:
+  gateway replicas list                         who is there, with how many agents
+  gateway replicas drain 12 --wait              before its machine goes away; no stream of others breaks
+
+Replicas are gateways with `directory = \"store\"` on one PostgreSQL. These commands work on that database, as the operator.";
+
 /// Signs users in and routes their traffic through reverse tunnels into workspaces.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "gateway", version = VERSION, after_help = EXAMPLES)]
@@ -184,6 +194,8 @@ pub enum GatewayCommand {
     Workspace(WorkspaceArgs),
     /// List users, and decide who may not come in.
     User(UserArgs),
+    /// List the replicas of a gateway, and drain one.
+    Replicas(ReplicasArgs),
     /// Have a CI job's Kubernetes resources be there, and end them.
     Environment(EnvironmentArgs),
     /// Bring ports of a workspace to this machine.
@@ -321,6 +333,58 @@ pub struct NamedUser {
     pub output: Output,
 }
 
+const LIST_REPLICAS_EXAMPLES: &str = "\
+Examples:
+  gateway replicas list
+  gateway replicas list -o json";
+
+const DRAIN_EXAMPLES: &str = "\
+Examples:
+  gateway replicas drain 12                     its agents go elsewhere; it ends when users' streams there have ended
+  gateway replicas drain 12 --wait
+  gateway replicas drain 12 --now               ends at once what is still open there";
+
+/// Flags of `gateway replicas`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = REPLICAS_EXAMPLES)]
+pub struct ReplicasArgs {
+    /// The subcommand.
+    #[command(subcommand)]
+    pub command: ReplicasCommand,
+}
+
+/// Subcommands of `gateway replicas`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum ReplicasCommand {
+    /// List the replicas that live.
+    #[command(after_help = LIST_REPLICAS_EXAMPLES)]
+    List {
+        /// Shape of what is printed.
+        #[arg(long, short, value_enum, default_value_t = Output::Text)]
+        output: Output,
+    },
+    /// Have a replica take nothing new and end, up to `timeouts.drain` later.
+    #[command(after_help = DRAIN_EXAMPLES)]
+    Drain(DrainArgs),
+}
+
+/// Flags of `gateway replicas drain`.
+#[derive(Clone, Debug, Args)]
+pub struct DrainArgs {
+    /// The id from the list.
+    #[arg(value_name = "ID")]
+    pub id: u64,
+    /// Wait for nothing: what is open there ends at once.
+    #[arg(long)]
+    pub now: bool,
+    /// Show what is left there, until it has ended.
+    #[arg(long)]
+    pub wait: bool,
+    /// Shape of what is printed.
+    #[arg(long, short, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+}
+
 /// Shape of printed data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
@@ -360,6 +424,7 @@ impl GatewayCommand {
             | Self::Token(_)
             | Self::Workspace(_)
             | Self::User(_)
+            | Self::Replicas(_)
             | Self::Environment(_)
             | Self::Forward(_)
             | Self::Ssh(_)

@@ -42,15 +42,6 @@ pub(super) enum DirectoryKind {
     Store,
 }
 
-impl DirectoryKind {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Memory => "memory",
-            Self::Store => "store",
-        }
-    }
-}
-
 const DIRECTORY_KIND: ValueKind<DirectoryKind> = words!(
     "`memory` or `store`", "unknown directory",
     "memory" => DirectoryKind::Memory, "store" => DirectoryKind::Store

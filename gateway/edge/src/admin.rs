@@ -2,6 +2,7 @@
 
 mod own_host;
 
+use std::fmt;
 use std::sync::Arc;
 
 use axum::Router;
@@ -21,7 +22,7 @@ use tunnel_link::drain::Drain;
 use tunnel_proto::mux::ReplicaBudget;
 
 use crate::upstream::Upstreams;
-use gateway_agents::registry::{LiveSession, Registry};
+use gateway_agents::registry::{LiveSession, Registry, SessionWay};
 use gateway_net::audit::Audit;
 use gateway_net::availability::Availability;
 use gateway_net::limits::UsageLimits;
@@ -33,8 +34,10 @@ mod readiness;
 
 pub use self::readiness::Listeners;
 
+/// Returns the number of relay lanes that pass through this replica.
+pub type LanesCarried = Box<dyn Fn() -> usize + Send + Sync>;
+
 /// State that the operator's pages show.
-#[derive(Debug)]
 pub struct Admin {
     /// Certificates of all listeners.
     pub certificates: Vec<Arc<Tls>>,
@@ -58,6 +61,14 @@ pub struct Admin {
     pub availability: Availability,
     /// Listeners that have ended.
     pub listeners: Listeners,
+    /// Relay lanes that pass through.
+    pub lanes_carried: LanesCarried,
+}
+
+impl fmt::Debug for Admin {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Admin").field("registry", &self.registry).finish_non_exhaustive()
+    }
 }
 
 /// Creates the routes.
@@ -111,6 +122,8 @@ async fn metrics(State(admin): State<Arc<Admin>>, headers: HeaderMap) -> Respons
     let numbers = [
         ("gateway_sessions", "Live sessions of agents", count(sessions.len())),
         ("gateway_cluster_sessions", "Those of cluster agents", count(admin.registry.clusters().len())),
+        ("gateway_relay_lanes", "Relay lanes to agents of other replicas", count(admin.registry.relays().len())),
+        ("gateway_carried_lanes", "Relay lanes that pass through to other replicas", count((admin.lanes_carried)())),
         ("gateway_channels", "Live channels", sum(|stats| count_of(stats.channels_live))),
         ("gateway_tunnel_window_bytes", "Bytes promised to agents", admin.budget.reserved()),
         ("gateway_tunnel_window_bytes_limit", "Bound of the bytes promised", admin.budget.limit()),
@@ -165,6 +178,8 @@ struct SessionRow {
     cluster: Option<String>,
     session: String,
     generation: u64,
+    /// `direct`, or `relay` for a lane to an agent of another replica.
+    way: &'static str,
     peer: String,
     agent_version: String,
     up_seconds: u64,
@@ -185,6 +200,10 @@ impl SessionRow {
             cluster: session.subject.cluster().map(ToString::to_string),
             session: session.id.to_string(),
             generation: session.generation.get(),
+            way: match session.way {
+                SessionWay::Direct => "direct",
+                SessionWay::Relay => "relay",
+            },
             peer: session.peer().to_string(),
             agent_version: session.agent_version.clone(),
             up_seconds: session.since.elapsed().as_secs(),
@@ -200,5 +219,5 @@ impl SessionRow {
 }
 
 async fn sessions(State(admin): State<Arc<Admin>>) -> axum::Json<Vec<SessionRow>> {
-    axum::Json(admin.registry.all().iter().map(|session| SessionRow::new(session)).collect())
+    axum::Json(admin.registry.with_relays().iter().map(|session| SessionRow::new(session)).collect())
 }

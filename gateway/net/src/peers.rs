@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use gateway_config::PeersConfig;
 use gateway_types::Zone;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -19,10 +20,11 @@ use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
+use tokio_util::sync::CancellationToken;
 
 use crate::certificate::Certificate;
-use crate::tls::TlsError;
 use crate::tls::certificates::read_chain;
+use crate::tls::{Stamp, TlsError, stamp_of, watch_files};
 
 /// Time limit of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -74,13 +76,21 @@ impl PeerRefused {
     }
 }
 
-/// TLS of one replica towards the others.
+/// TLS of one replica towards the others, always by the latest good files.
 #[derive(Debug)]
 pub struct PeerTls {
-    acceptor: Arc<ServerConfig>,
-    connector: Arc<ClientConfig>,
+    files: PeersConfig,
+    current: ArcSwap<Settings>,
+    /// State of the files when they were read first.
+    loaded: Stamp,
     /// URI of a replica's certificate.
     uri: Arc<str>,
+}
+
+#[derive(Debug)]
+struct Settings {
+    acceptor: Arc<ServerConfig>,
+    connector: Arc<ClientConfig>,
 }
 
 impl PeerTls {
@@ -88,16 +98,86 @@ impl PeerTls {
     ///
     /// # Errors
     /// [`TlsError`] names the file and what is wrong with it.
-    pub fn load(config: &PeersConfig, zone: &Zone) -> Result<Self, TlsError> {
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let pair = |error| TlsError::Pair { path: config.cert.clone(), error };
-        let read_key = || {
-            PrivateKeyDer::from_pem_file(&config.key).map_err(|error| TlsError::Pem { path: config.key.clone(), error })
+    pub fn load(files: &PeersConfig, zone: &Zone) -> Result<Self, TlsError> {
+        let tls = Self::of_any_role(files, zone)?;
+        tls.check_own()?;
+        Ok(tls)
+    }
+
+    fn of_any_role(files: &PeersConfig, zone: &Zone) -> Result<Self, TlsError> {
+        let uri = format!("spiffe://{zone}/replica").into();
+        // Before the files are read, so that later changes are seen.
+        let loaded = stamp(files);
+        let current = ArcSwap::from_pointee(Settings::read(files)?);
+        Ok(Self { files: files.clone(), current, loaded, uri })
+    }
+
+    /// Checks the certificate in the file: the others would refuse every connection of one for another role.
+    fn check_own(&self) -> Result<(), TlsError> {
+        let chain = read_chain(&self.files.cert)?;
+        if chain.first().is_some_and(|leaf| is_replica(leaf, &self.uri)) {
+            return Ok(());
+        }
+        Err(TlsError::Role { path: self.files.cert.clone(), wanted: self.uri.clone() })
+    }
+
+    /// Checks the files regularly and takes over changes, until `stop`. Connections keep what they began with.
+    pub async fn watch(self: Arc<Self>, stop: CancellationToken) {
+        let reload = || {
+            self.check_own()?;
+            self.current.store(Arc::new(Settings::read(&self.files)?));
+            Ok(())
         };
-        let (roots, chain) = (Arc::new(roots(&config.ca)?), read_chain(&config.cert)?);
+        watch_files(self.loaded.clone(), || stamp(&self.files), reload, &self.files.cert, stop).await;
+    }
+
+    /// Shakes hands with a caller.
+    ///
+    /// # Errors
+    /// [`PeerRefused`], whose code says what was wrong.
+    ///
+    /// # Cancel safety
+    /// Dropped, it closes the connection.
+    pub async fn accept(&self, stream: TcpStream) -> Result<server::TlsStream<TcpStream>, PeerRefused> {
+        let handshake = TlsAcceptor::from(self.current.load().acceptor.clone()).accept(stream);
+        let stream = in_time(handshake).await?;
+        self.check(stream.get_ref().1.peer_certificates())?;
+        Ok(stream)
+    }
+
+    /// Shakes hands with a replica that was dialed.
+    ///
+    /// # Errors
+    /// [`PeerRefused`], whose code says what was wrong.
+    ///
+    /// # Cancel safety
+    /// Dropped, it closes the connection.
+    pub async fn connect(&self, stream: TcpStream) -> Result<client::TlsStream<TcpStream>, PeerRefused> {
+        let name = ServerName::try_from(NAME).map_err(|error| PeerRefused::Handshake(std::io::Error::other(error)))?;
+        let handshake = TlsConnector::from(self.current.load().connector.clone()).connect(name, stream);
+        let stream = in_time(handshake).await?;
+        self.check(stream.get_ref().1.peer_certificates())?;
+        Ok(stream)
+    }
+
+    /// Checks the role of a verified certificate.
+    fn check(&self, chain: Option<&[CertificateDer<'_>]>) -> Result<(), PeerRefused> {
+        let leaf = chain.and_then(<[_]>::first).ok_or(PeerRefused::NoCertificate)?;
+        if is_replica(leaf, &self.uri) { Ok(()) } else { Err(PeerRefused::Role { wanted: self.uri.clone() }) }
+    }
+}
+
+impl Settings {
+    fn read(files: &PeersConfig) -> Result<Self, TlsError> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let pair = |error| TlsError::Pair { path: files.cert.clone(), error };
+        let read_key = || {
+            PrivateKeyDer::from_pem_file(&files.key).map_err(|error| TlsError::Pem { path: files.key.clone(), error })
+        };
+        let (roots, chain) = (Arc::new(roots(&files.ca)?), read_chain(&files.cert)?);
         let verifier = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
             .build()
-            .map_err(|error| TlsError::ClientCa { path: config.ca.clone(), error })?;
+            .map_err(|error| TlsError::ClientCa { path: files.ca.clone(), error })?;
         let versions = &[&rustls::version::TLS13];
         let mut acceptor = ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(versions)
@@ -117,46 +197,16 @@ impl PeerTls {
         // A resumed handshake would show the certificate of an earlier one.
         connector.resumption = rustls::client::Resumption::disabled();
         acceptor.send_tls13_tickets = 0;
-        let uri = format!("spiffe://{zone}/replica").into();
-        Ok(Self { acceptor: Arc::new(acceptor), connector: Arc::new(connector), uri })
+        Ok(Self { acceptor: Arc::new(acceptor), connector: Arc::new(connector) })
     }
+}
 
-    /// Shakes hands with a caller.
-    ///
-    /// # Errors
-    /// [`PeerRefused`], whose code says what was wrong.
-    ///
-    /// # Cancel safety
-    /// Dropped, it closes the connection.
-    pub async fn accept(&self, stream: TcpStream) -> Result<server::TlsStream<TcpStream>, PeerRefused> {
-        let handshake = TlsAcceptor::from(self.acceptor.clone()).accept(stream);
-        let stream = in_time(handshake).await?;
-        self.check(stream.get_ref().1.peer_certificates())?;
-        Ok(stream)
-    }
+fn is_replica(leaf: &CertificateDer<'_>, uri: &str) -> bool {
+    Certificate::read(leaf).is_ok_and(|leaf| matches!(&leaf.uris[..], [one] if **one == *uri))
+}
 
-    /// Shakes hands with a replica that was dialed.
-    ///
-    /// # Errors
-    /// [`PeerRefused`], whose code says what was wrong.
-    ///
-    /// # Cancel safety
-    /// Dropped, it closes the connection.
-    pub async fn connect(&self, stream: TcpStream) -> Result<client::TlsStream<TcpStream>, PeerRefused> {
-        let name = ServerName::try_from(NAME).map_err(|error| PeerRefused::Handshake(std::io::Error::other(error)))?;
-        let handshake = TlsConnector::from(self.connector.clone()).connect(name, stream);
-        let stream = in_time(handshake).await?;
-        self.check(stream.get_ref().1.peer_certificates())?;
-        Ok(stream)
-    }
-
-    /// Checks the role of a verified certificate.
-    fn check(&self, chain: Option<&[CertificateDer<'_>]>) -> Result<(), PeerRefused> {
-        let leaf = chain.and_then(<[_]>::first).ok_or(PeerRefused::NoCertificate)?;
-        let is_replica =
-            Certificate::read(leaf).is_ok_and(|leaf| matches!(&leaf.uris[..], [one] if **one == *self.uri));
-        if is_replica { Ok(()) } else { Err(PeerRefused::Role { wanted: self.uri.clone() }) }
-    }
+fn stamp(files: &PeersConfig) -> Stamp {
+    stamp_of([&files.cert, &files.key, &files.ca].map(Clone::clone))
 }
 
 /// Reads the authorities. A root is trusted whatever it says of itself, so each has to be one.

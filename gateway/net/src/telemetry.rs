@@ -172,6 +172,7 @@ pub struct Metrics {
     durations: Durations,
     websockets_opened: Counter,
     websockets: Gauge<u64, AtomicU64>,
+    relayed: Counter,
     failed: Family<FailureCode, Counter>,
     audit_lost: Counter,
     tcp_opened: Counter,
@@ -219,6 +220,7 @@ impl Default for Metrics {
             durations: Durations::default(),
             websockets_opened: Counter::default(),
             websockets: Gauge::default(),
+            relayed: Counter::default(),
             failed: Family::default(),
             audit_lost: Counter::default(),
             tcp_opened: Counter::default(),
@@ -273,6 +275,11 @@ impl Metrics {
         if let Some(counter) = self.answered.get(usize::from(status.as_u16() / 100).saturating_sub(1)) {
             counter.inc();
         }
+    }
+
+    /// Counts a request that goes over a relay lane, by way of another replica.
+    pub fn relayed(&self) {
+        self.relayed.inc();
     }
 
     /// Counts a failure that the gateway answered itself.
@@ -357,6 +364,8 @@ impl Metrics {
         build.get_or_create(&Build { version: env!("CARGO_PKG_VERSION") }).set(1);
         registry.register("gateway_build_info", "The version of this program", build);
         registry.register("gateway_responses", "Responses of apps, by class of status", self.responses.clone());
+        let help = "Requests and streams that went by way of another replica, where their agent is";
+        registry.register("gateway_relayed_requests", help, self.relayed.clone());
         let took = "Time from the head of a request to the head of its answer";
         registry.register_with_unit("gateway_request_duration", took, Unit::Seconds, self.durations.clone());
         let opened = self.websockets_opened.clone();

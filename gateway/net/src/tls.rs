@@ -94,14 +94,22 @@ pub enum TlsError {
         /// Error of the verifier.
         error: VerifierBuilderError,
     },
-    /// A certificate of `client_ca` is not an authority's.
+    /// A certificate of an authority's file is not an authority's.
     #[error(
         "{path} holds a certificate that is not an authority's (basicConstraints without cA): put the certificate there \
-         that signs those of the agents, not one of theirs"
+         that signs the others, not one of these"
     )]
     NotAuthority {
         /// The file.
         path: PathBuf,
+    },
+    /// The certificate of a replica is not for that role, so the others would refuse it.
+    #[error("{path} is not a replica's certificate: its one URI has to be {wanted}")]
+    Role {
+        /// The file.
+        path: PathBuf,
+        /// URI of a replica's certificate.
+        wanted: Arc<str>,
     },
 }
 
@@ -116,7 +124,7 @@ pub struct Tls {
 }
 
 /// Each file with the time of its last change.
-type Stamp = Vec<(PathBuf, Option<SystemTime>)>;
+pub(crate) type Stamp = Vec<(PathBuf, Option<SystemTime>)>;
 
 #[derive(Debug)]
 struct Settings {
@@ -150,26 +158,37 @@ impl Tls {
 
     /// Checks the files regularly and takes over changes, until `stop`.
     pub async fn watch(self: Arc<Self>, stop: CancellationToken) {
-        let mut seen = self.loaded.clone();
-        loop {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(CHECK_INTERVAL) => {}
-            }
-            let stamp = stamp(&self.files);
-            if stamp == seen {
-                continue;
-            }
-            match settings(&self.files, self.alpn) {
-                Ok(settings) => {
-                    self.current.store(Arc::new(settings));
-                    info!(cert = %self.files.cert.display(), "certificates reloaded");
-                }
-                // Certificate and key may be replaced one after the other; the next check finds both.
-                Err(error) => warn!(%error, "changed certificates cannot be used, keeping the old ones"),
-            }
-            seen = stamp;
+        let reload = || {
+            self.current.store(Arc::new(settings(&self.files, self.alpn)?));
+            Ok(())
+        };
+        watch_files(self.loaded.clone(), || stamp(&self.files), reload, &self.files.cert, stop).await;
+    }
+}
+
+/// Checks files regularly, and calls `reload` when one of them has changed, until `stop`. `cert` names them in the log.
+pub(crate) async fn watch_files(
+    mut seen: Stamp,
+    stamp: impl Fn() -> Stamp,
+    reload: impl Fn() -> Result<(), TlsError>,
+    cert: &Path,
+    stop: CancellationToken,
+) {
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(CHECK_INTERVAL) => {}
         }
+        let stamp = stamp();
+        if stamp == seen {
+            continue;
+        }
+        match reload() {
+            Ok(()) => info!(cert = %cert.display(), "certificates reloaded"),
+            // Certificate and key may be replaced one after the other; the next check finds both.
+            Err(error) => warn!(%error, "changed certificates cannot be used, keeping the old ones"),
+        }
+        seen = stamp;
     }
 }
 
@@ -184,16 +203,15 @@ pub fn covered(files: &TlsFiles) -> Result<impl Fn(&str) -> bool, TlsError> {
 }
 
 fn stamp(files: &TlsFiles) -> Stamp {
-    let modified = |path: &Path| std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
     let client_ca = files.client_ca.as_ref().map(|ca| &ca.file);
     let more = files.certs_dir.as_deref().map(files_in).unwrap_or_default();
-    [Some(&files.cert), Some(&files.key), client_ca]
-        .into_iter()
-        .flatten()
-        .cloned()
-        .chain(more)
-        .map(|path| (path.clone(), modified(&path)))
-        .collect()
+    stamp_of([Some(&files.cert), Some(&files.key), client_ca].into_iter().flatten().cloned().chain(more))
+}
+
+/// Returns when each file was changed last.
+pub(crate) fn stamp_of(files: impl IntoIterator<Item = PathBuf>) -> Stamp {
+    let modified = |path: &Path| std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+    files.into_iter().map(|path| (path.clone(), modified(&path))).collect()
 }
 
 fn settings(files: &TlsFiles, alpn: &[&[u8]]) -> Result<Settings, TlsError> {

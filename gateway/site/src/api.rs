@@ -21,6 +21,7 @@ mod list;
 pub mod openapi;
 mod page;
 mod problem;
+mod replicas;
 mod seats;
 mod sessions;
 mod shares;
@@ -285,6 +286,7 @@ fn routes() -> Vec<Route> {
         ("/workspaces/{name}/shares", &["get", "put"], get(shares::show).put(shares::replace)),
         ("/agents", &["get"], get(agents::list)),
         ("/agents/{name}", &["get"], get(agents::show)),
+        ("/replicas", &["get"], get(replicas::list)),
         ("/ci/pipeline", &["get"], get(ci::pipeline)),
         ("/ci/agents/{sha256}", &["get"], get(ci::agent)),
         ("/tokens", &["get", "post"], get(tokens::list).post(tokens::create)),

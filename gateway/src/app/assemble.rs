@@ -113,10 +113,9 @@ pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartE
             session_factory(&config, &base, &budget, &edge, peers),
             config.limits.sessions_per_second,
         ),
-        config.timeouts.clone(),
+        &config,
         closed.clone(),
         base.audit.clone(),
-        &config.public_url,
     );
     let controller = Arc::new(KubernetesController {
         registry: base.registry.clone(),
@@ -125,7 +124,8 @@ pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartE
         configs: cluster_configs,
         metrics: base.metrics.clone(),
     });
-    let admin = admin_pages(&config, &base, &certificates, budget);
+    let carrying = agents.clone();
+    let admin = admin_pages(&config, &base, &certificates, budget, Box::new(move || carrying.lanes_carried()));
     Ok(App {
         config,
         base,
@@ -326,7 +326,13 @@ fn session_factory(
     }
 }
 
-fn admin_pages(config: &Config, base: &Base, certificates: &[Arc<Tls>], budget: Arc<ReplicaBudget>) -> Arc<Admin> {
+fn admin_pages(
+    config: &Config,
+    base: &Base,
+    certificates: &[Arc<Tls>],
+    budget: Arc<ReplicaBudget>,
+    lanes_carried: admin::LanesCarried,
+) -> Arc<Admin> {
     Arc::new(Admin {
         certificates: certificates.to_vec(),
         hosts: config.listen.admin_hosts.clone(),
@@ -339,6 +345,7 @@ fn admin_pages(config: &Config, base: &Base, certificates: &[Arc<Tls>], budget: 
         drain: base.drain.clone(),
         availability: base.store.availability().clone(),
         listeners: admin::Listeners::default(),
+        lanes_carried,
     })
 }
 

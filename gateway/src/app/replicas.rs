@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tunnel_link::drain::Drain;
 
@@ -16,11 +16,11 @@ use gateway_config::{Config, Directory, PeersConfig};
 use gateway_net::peers::PeerTls;
 use gateway_replicas::claims::Claims;
 use gateway_replicas::connection::PeerConnections;
-use gateway_replicas::lease;
+use gateway_replicas::{lease, report};
 use gateway_replicas::listener::PeerListener;
 use gateway_replicas::replica::{DisplacedSession, Replica};
 use gateway_replicas::service::PeerService;
-use gateway_store::{Incarnation, Store};
+use gateway_store::{DrainRequest, Incarnation, ReplicaReport, Store};
 
 /// The port for other replicas.
 pub(super) struct PeerPort {
@@ -75,7 +75,9 @@ pub(super) struct ReplicaParts {
     replica: Arc<Replica>,
     displaced: mpsc::Receiver<DisplacedSession>,
     listener: PeerListener,
+    tls: Arc<PeerTls>,
     writer: Pin<Box<dyn Future<Output = ()> + Send>>,
+    drain_asked: watch::Sender<Option<DrainRequest>>,
 }
 
 impl std::fmt::Debug for ReplicaParts {
@@ -89,10 +91,15 @@ impl ReplicaParts {
     pub(super) fn new(joined: Joined, base: &Base) -> Self {
         let Joined { incarnation, port: PeerPort { listener, tls } } = joined;
         let (claims, writer) = Claims::new(base.store.clone(), incarnation);
-        let connections = PeerConnections::new(tls, incarnation.get());
+        let connections = PeerConnections::new(tls.clone(), incarnation.get());
         let (store, registry) = (base.store.clone(), base.registry.clone());
         let (replica, displaced) = Replica::new(incarnation, store, registry, claims, connections);
-        Self { incarnation, replica: Arc::new(replica), displaced, listener, writer: Box::pin(writer) }
+        Self { incarnation, replica: Arc::new(replica), displaced, listener, tls, writer: Box::pin(writer), drain_asked: watch::Sender::default() }
+    }
+
+    /// Returns the drain that the operator asks of this replica; never changes for one gateway alone.
+    pub(super) fn drain_asked(parts: Option<&Self>) -> watch::Receiver<Option<DrainRequest>> {
+        parts.map_or_else(|| watch::channel(None).1, |parts| parts.drain_asked.subscribe())
     }
 
     /// Returns the replicas as the rest of the gateway needs them.
@@ -109,7 +116,7 @@ impl ReplicaParts {
         closed: &CancellationToken,
         lost: &CancellationToken,
     ) {
-        let Self { incarnation, replica, displaced, listener, writer } = self;
+        let Self { incarnation, replica, displaced, listener, tls, writer, drain_asked } = self;
         let draining = base.drain.draining().clone();
         let (store, closed_at_end) = (base.store.clone(), closed.clone());
         background.spawn(lease::keep(
@@ -120,6 +127,16 @@ impl ReplicaParts {
             closed_at_end,
             lost.clone(),
         ));
+        let report = {
+            let (registry, agents) = (base.registry.clone(), agents.clone());
+            move || ReplicaReport {
+                agents: count(registry.all().len()),
+                lanes_ended: count(registry.relays().len()),
+                lanes_carried: count(agents.lanes_carried()),
+            }
+        };
+        background.spawn(report::keep(base.store.clone(), incarnation, report, drain_asked, closed.clone()));
+        background.spawn(tls.watch(closed.clone()));
         background.spawn(writer);
         background.spawn(replica.clone().end_displaced(displaced, closed.clone()));
         background.spawn(replica.tidy(closed.clone()));
@@ -127,4 +144,8 @@ impl ReplicaParts {
         let service = Arc::new(PeerService { incarnation: incarnation.get(), registry, agents });
         background.spawn(listener.run(service, background.clone(), closed.clone()));
     }
+}
+
+fn count(number: usize) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -10,6 +11,7 @@ use tunnel_link::drain::{Drain, DrainResult};
 use tunnel_proto::reason::Reason;
 
 use super::ci::CiParts;
+use super::replicas::ReplicaParts;
 use super::{App, outage};
 use gateway_agents::expiry;
 use gateway_agents::registry::Registry;
@@ -20,7 +22,7 @@ use gateway_http::host::{HostTarget, host_in};
 use gateway_net::audit::{AuditEvent, AuditRecord};
 use gateway_net::listen::{Listener, Placing, RoutingHint};
 use gateway_net::workers::Workers;
-use gateway_store::wall_clock;
+use gateway_store::{DrainRequest, wall_clock};
 use gateway_workspaces::kubernetes::KubernetesController;
 use gateway_workspaces::lifetimes::LifetimeController;
 
@@ -51,6 +53,7 @@ impl App {
         let background = Drain::default();
         // Dropping this future ends the whole gateway: nothing of it lives on beside the next one.
         let late = Drain::default();
+        let mut drain_asked = ReplicaParts::drain_asked(self.replica.as_ref());
         let _cut = (
             self.base.upstreams.cut_on_drop(),
             [&self.base.drain, &background, &writing, &late].map(Drain::cut_on_drop),
@@ -100,10 +103,16 @@ impl App {
         tokio::select! {
             () = stop.cancelled() => {}
             () = self.replaced.cancelled() => {}
+            () = wait_for(&mut drain_asked, DrainRequest::Finish) => {}
         }
         info!(tasks = self.base.drain.live(), "draining");
-        let drained =
-            drain_sessions(&self.base.registry, &self.base.drain, &self.closed, self.config.timeouts.drain).await;
+        let (registry, drain) = (&self.base.registry, &self.base.drain);
+        let drained = tokio::select! {
+            drained = drain_sessions(registry, drain, &self.closed, self.config.timeouts.drain) => drained,
+            () = wait_for(&mut drain_asked, DrainRequest::Now) => {
+                drain_sessions(registry, drain, &self.closed, Duration::ZERO).await
+            }
+        };
         self.base.upstreams.close().await;
         ended.cancel();
         late.run(LATE_GRACE).await;
@@ -159,6 +168,14 @@ async fn serve_admin(listener: Listener, router: axum::Router, background: Drain
     let serve = move |connection| admin::serve(router.clone(), connection);
     let stopped = background.draining().clone();
     listener.run(background, stopped, Placing::Here, serve).await;
+}
+
+/// Waits until the operator asks for a drain, this one or one that waits for less.
+async fn wait_for(asked: &mut watch::Receiver<Option<DrainRequest>>, least: DrainRequest) {
+    if asked.wait_for(|request| *request >= Some(least)).await.is_err() {
+        // One gateway alone is not asked.
+        std::future::pending().await
+    }
 }
 
 /// Starts the tasks that reconcile workspaces.

@@ -78,7 +78,9 @@ pub use model::{
     Admission, BadId, BadNote, ClusterId, Executor, NOTE_CHARS_MAX, NewToken, Note, Terms, TokenCreation, TokenId,
     TokenRecord, TokenRotation, TokenSubject, User, Workspace, WorkspaceId,
 };
-pub use replicas::{DifferingReplica, Incarnation, NewReplica, ReplicaState, StoredReplica};
+pub use replicas::{
+    DifferingReplica, DrainRequest, Incarnation, NewReplica, ReplicaReport, ReplicaState, StoredReplica,
+};
 pub use sessions::{CLAIMS_MAX, ClaimResult, SessionClaim, SessionKey, SessionOwner};
 pub use shares::{ShareReplacement, SharedPort};
 pub use single::{PATIENCE, SingleError, SingleGateway};

@@ -47,7 +47,9 @@ pub enum ReplicaState {
 }
 
 impl ReplicaState {
-    fn as_str(self) -> &'static str {
+    /// Returns the state as a word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Serving => "serving",
             Self::Draining => "draining",
@@ -91,6 +93,45 @@ pub struct StoredReplica {
     pub state: ReplicaState,
     /// Rest of its lease.
     pub lives_for: Duration,
+    /// Time since its start.
+    pub age: Duration,
+    /// What it reported last.
+    pub report: ReplicaReport,
+    /// The drain that was asked of it.
+    pub drain: Option<DrainRequest>,
+}
+
+/// What a replica reports of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReplicaReport {
+    /// Sessions of agents that dialed it.
+    pub agents: u64,
+    /// Relay lanes that end there.
+    pub lanes_ended: u64,
+    /// Relay lanes that pass through.
+    pub lanes_carried: u64,
+}
+
+/// A drain that the operator asks of a replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DrainRequest {
+    /// It takes nothing new, and ends once what users have open has ended, or its time limit is over.
+    Finish,
+    /// It waits for nothing.
+    Now,
+}
+
+impl DrainRequest {
+    fn column(self) -> i64 {
+        match self {
+            Self::Finish => 1,
+            Self::Now => 2,
+        }
+    }
+
+    fn read(column: i64) -> Option<Self> {
+        [Self::Finish, Self::Now].into_iter().find(|request| request.column() == column)
+    }
 }
 
 /// A live replica has another setting in which all have to agree.
@@ -159,11 +200,44 @@ impl Store {
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
     pub async fn replicas(&self) -> Result<Vec<StoredReplica>, StoreError> {
         let statement = clocked!(
-            "SELECT id, peer_url, version, state, expires_at - ",
-            " AS lives_for FROM replicas WHERE expires_at > ",
+            "SELECT replicas.*, expires_at - ",
+            " AS lives_for, ",
+            " - since AS age FROM replicas WHERE expires_at > ",
             " ORDER BY id"
         );
         statement.fetch_all(&self.readers).await?.iter().map(read).collect()
+    }
+
+    /// Stores what a replica reports of itself. Returns the drain that the operator asks of it.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn report_replica(
+        &self,
+        incarnation: Incarnation,
+        report: &ReplicaReport,
+    ) -> Result<Option<DrainRequest>, StoreError> {
+        let statement: Statement<'_> = sql(
+            "UPDATE replicas SET agents = $1, lanes_ended = $2, lanes_carried = $3 WHERE id = $4 RETURNING drain_asked",
+        );
+        let counts = [report.agents, report.lanes_ended, report.lanes_carried].map(signed);
+        let statement = counts.into_iter().fold(statement, Statement::bind).bind(incarnation.0);
+        let row = statement.fetch_optional(&self.writer).await?;
+        Ok(row.map(|row| row.get("drain_asked")).transpose()?.and_then(DrainRequest::read))
+    }
+
+    /// Asks a replica to drain; it finds that with its next report. Returns `false` if there is none that lives with
+    /// this number. What was asked before is not taken back.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn ask_to_drain(&self, replica: u64, request: DrainRequest) -> Result<bool, StoreError> {
+        let statement = clocked!(
+            "UPDATE replicas SET drain_asked = CASE WHEN drain_asked < $1 THEN $1 ELSE drain_asked END \
+             WHERE id = $2 AND expires_at > ",
+            ""
+        );
+        Ok(statement.bind(request.column()).bind(signed(replica)).execute(&self.writer).await? > 0)
     }
 
     /// Gives a lease up. Nothing of that process start counts from then on.
@@ -178,14 +252,25 @@ impl Store {
 }
 
 fn read(row: &Row) -> Result<StoredReplica, StoreError> {
-    let lives_for: i64 = row.get("lives_for")?;
+    let count = |column: &'static str| Ok::<_, StoreError>(u64::try_from(row.get::<i64>(column)?).unwrap_or_default());
     Ok(StoredReplica {
         incarnation: Incarnation(row.get("id")?),
         peer_url: row.get("peer_url")?,
         version: row.get("version")?,
         state: ReplicaState::parse(row.get("state")?)?,
-        lives_for: Duration::from_millis(u64::try_from(lives_for).unwrap_or_default()),
+        lives_for: Duration::from_millis(count("lives_for")?),
+        age: Duration::from_millis(count("age")?),
+        report: ReplicaReport {
+            agents: count("agents")?,
+            lanes_ended: count("lanes_ended")?,
+            lanes_carried: count("lanes_carried")?,
+        },
+        drain: DrainRequest::read(row.get("drain_asked")?),
     })
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 fn milliseconds(duration: Duration) -> i64 {
@@ -222,6 +307,29 @@ mod tests {
             assert!(!store.renew_replica(second, ReplicaState::Serving, LEASE).await.unwrap());
             assert_eq!(store.replicas().await.unwrap(), []);
             assert!(store.add_replica(&new("https://a:1")).await.unwrap().unwrap() > second);
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn report_is_stored_and_returns_the_drain_that_is_asked() {
+        each(async |store| {
+            let replica = store.add_replica(&new("https://a:1")).await.unwrap().unwrap();
+            let report = ReplicaReport { agents: 3, lanes_ended: 2, lanes_carried: 1 };
+            assert_eq!(store.report_replica(replica, &report).await.unwrap(), None);
+            assert_eq!(store.replicas().await.unwrap()[0].report, report);
+            for (asked, found) in [
+                (DrainRequest::Finish, DrainRequest::Finish),
+                (DrainRequest::Now, DrainRequest::Now),
+                (DrainRequest::Finish, DrainRequest::Now),
+            ] {
+                assert!(store.ask_to_drain(replica.get(), asked).await.unwrap());
+                assert_eq!(store.report_replica(replica, &report).await.unwrap(), Some(found));
+                assert_eq!(store.replicas().await.unwrap()[0].drain, Some(found));
+            }
+            assert!(!store.ask_to_drain(replica.get() + 1, DrainRequest::Now).await.unwrap());
+            store.end_replica(replica).await.unwrap();
+            assert!(!store.ask_to_drain(replica.get(), DrainRequest::Now).await.unwrap(), "it does not live");
         })
         .await;
     }

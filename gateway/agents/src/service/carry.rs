@@ -20,9 +20,6 @@ use tunnel_link::grpc::{IncomingBody, ReceiveError};
 /// frame of HTTP/2 that is not whole yet (64 KiB): frames are not cut.
 const WAITING_BYTES_MAX: usize = 16 * 1024;
 
-/// Most lanes of one agent that pass through here.
-const LANES_MAX: usize = 8;
-
 /// Time for which a lane that its replica refused keeps its place. Lanes are dialed without a turn, because users wait for
 /// them; this bounds how often an agent can try what it was not asked for.
 pub(super) const REFUSED_TIME: Duration = Duration::from_secs(1);
@@ -80,9 +77,11 @@ impl LaneQueue {
 }
 
 /// Lanes that pass through, by workspace.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct PassingLanes {
     counts: Mutex<HashMap<WorkspaceName, usize>>,
+    /// Most lanes of one agent: `tunnel.relay_lanes_max`.
+    per_agent_max: usize,
 }
 
 /// Permit of one lane to pass.
@@ -93,11 +92,21 @@ pub(super) struct PassPermit {
 }
 
 impl PassingLanes {
+    /// Makes an empty set.
+    pub(super) fn new(per_agent_max: usize) -> Self {
+        Self { counts: Mutex::default(), per_agent_max }
+    }
+
+    /// Returns the number of lanes that pass.
+    pub(super) fn count(&self) -> usize {
+        self.counts.lock().values().sum()
+    }
+
     /// Lets one more lane of an agent pass, if there are not as many as may be.
     pub(super) fn permit(self: &Arc<Self>, workspace: &WorkspaceName) -> Option<Arc<PassPermit>> {
         let mut counts = self.counts.lock();
         let count = counts.entry(workspace.clone()).or_default();
-        if *count >= LANES_MAX {
+        if *count >= self.per_agent_max {
             return None;
         }
         *count += 1;
@@ -175,8 +184,8 @@ mod tests {
 
     #[test]
     fn agent_has_so_many_lanes_through_here_and_no_more() {
-        let (lanes, name) = (Arc::new(PassingLanes::default()), "one".parse().expect("a name"));
-        let mut permits: Vec<_> = (0..LANES_MAX).map(|_| lanes.permit(&name).expect("room")).collect();
+        let (lanes, name) = (Arc::new(PassingLanes::new(8)), "one".parse().expect("a name"));
+        let mut permits: Vec<_> = (0..8).map(|_| lanes.permit(&name).expect("room")).collect();
         assert!(lanes.permit(&name).is_none());
         assert!(lanes.permit(&"two".parse().expect("a name")).is_some());
         permits.pop();

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use super::{ConfigCheck, files};
-use gateway_config::TlsFiles;
+use gateway_config::{Directory, PeersConfig, TlsFiles};
+use gateway_net::peers::PeerTls;
 use gateway_net::tls::{ALPN_AGENTS, ALPN_USERS, Tls, covered};
 use gateway_store::wall_clock;
 
@@ -26,6 +27,20 @@ pub(super) fn look(look: &mut ConfigCheck<'_>) {
     }
     if let Some(agents) = &config.tls.agents {
         listener(look, agents, "tls.agents", ALPN_AGENTS);
+    }
+    if let Directory::Store(peers) = &config.directory {
+        replicas(look, peers);
+    }
+}
+
+/// Looks at the files of `tls.peers`.
+fn replicas(look: &mut ConfigCheck<'_>, peers: &PeersConfig) {
+    let before = look.found.problems.len();
+    for (key, path) in [("cert", &peers.cert), ("key", &peers.key), ("ca", &peers.ca)] {
+        look.note(&format!("tls.peers.{key}"), files::readable(path));
+    }
+    if look.found.problems.len() == before {
+        look.note("tls.peers.cert", PeerTls::load(peers, &look.config.zone).map(drop));
     }
 }
 

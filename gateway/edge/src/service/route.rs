@@ -245,6 +245,9 @@ impl Edge {
     async fn forward(&self, granted: GrantedRequest) -> Result<Response<ResponseBody>, Failure> {
         let GrantedRequest { request, route, is_tcp } = granted;
         let permits = self.admit(&route, is_tcp)?;
+        if route.session.way == SessionWay::Relay {
+            self.failures.metrics.relayed();
+        }
         let GrantedRoute { grant, session, owner, address, watch } = route;
         let route = Route { grant, session, owner, address, watch, permits };
         if is_tcp {

@@ -225,6 +225,15 @@ pub enum AuditEvent {
         /// `disabled` or `enabled`.
         how: &'static str,
     },
+    /// A replica was asked to drain.
+    ReplicaDrained {
+        /// Author of the request.
+        by: Actor,
+        /// Number of its process start.
+        replica: Text,
+        /// `drain` or `drain now`.
+        how: &'static str,
+    },
     /// A token was made.
     TokenCreated {
         /// Author of the change.

@@ -38,7 +38,7 @@ impl Authority {
         std::fs::write(&key, own.serialize_pem()).expect("written");
         let url = "https://127.0.0.1:1".parse().expect("a URL");
         let config = PeersConfig { listen: ([127, 0, 0, 1], 1).into(), url, cert, key, ca: trusts.to_owned() };
-        PeerTls::load(&config, &"workspaces.test".parse().expect("a zone")).expect("good files")
+        PeerTls::of_any_role(&config, &"workspaces.test".parse().expect("a zone")).expect("good files")
     }
 
     fn ca(&self) -> PathBuf {
@@ -106,4 +106,30 @@ async fn bytes_of_a_stranger_are_a_failed_handshake() {
     tokio::io::AsyncWriteExt::write_all(&mut near, b"GET / HTTP/1.1\r\n\r\n").await.expect("sent");
     let (far, _) = listener.accept().await.expect("accepted");
     assert_eq!(replica.accept(far).await.err().map(|refused| refused.code()), Some("handshake"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_certificate_is_taken_over_and_one_of_another_role_is_not() {
+    let authority = Authority::new();
+    let tls = Arc::new(authority.tls(&[REPLICA], |_| (), &authority.ca()));
+    tls.check_own().expect("a replica's");
+    let first = tls.current.load_full();
+    let stop = CancellationToken::new();
+    let mut watch = tokio::task::JoinSet::new();
+    watch.spawn(tls.clone().watch(stop.clone()));
+    let touched = async |seconds| {
+        let file = std::fs::File::options().write(true).open(&tls.files.cert).expect("open");
+        let modified = file.metadata().and_then(|metadata| metadata.modified()).expect("a time");
+        file.set_modified(modified + Duration::from_secs(seconds)).expect("set");
+        tokio::time::sleep(Duration::from_secs(12)).await;
+    };
+    authority.tls(&["spiffe://workspaces.test/agent"], |_| (), &authority.ca());
+    touched(30).await;
+    assert!(Arc::ptr_eq(&first, &tls.current.load_full()), "a certificate of another role was taken over");
+    assert!(matches!(tls.check_own(), Err(TlsError::Role { .. })));
+    authority.tls(&[REPLICA], |_| (), &authority.ca());
+    touched(90).await;
+    assert!(!Arc::ptr_eq(&first, &tls.current.load_full()), "the new certificate was not taken over");
+    stop.cancel();
+    while watch.join_next().await.is_some() {}
 }

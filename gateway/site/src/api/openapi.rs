@@ -16,7 +16,7 @@ use utoipa::{Modify, OpenApi as _};
 
 use self::settle::settle;
 use super::environments::{hook, prepare, records, templates};
-use super::{agents, answer, ci, device, events, lifecycle, sessions, shares, tokens, whoami, workspaces};
+use super::{agents, answer, ci, device, events, lifecycle, replicas, sessions, shares, tokens, whoami, workspaces};
 
 #[derive(utoipa::OpenApi)]
 #[openapi(
@@ -43,6 +43,7 @@ use super::{agents, answer, ci, device, events, lifecycle, sessions, shares, tok
         shares::replace,
         agents::list,
         agents::show,
+        replicas::list,
         tokens::list,
         tokens::create,
         tokens::revoke,
