@@ -83,6 +83,8 @@ pub enum Body {
         deadline_ms: u32,
         /// Earliest redial, in milliseconds.
         redial_after_ms: u32,
+        /// A new session first: the one that is asked lives on beside it.
+        moves: bool,
     },
     /// Gateway to agent: adds one more link, which ends at another replica.
     OpenLane(RelayTicket),
@@ -266,8 +268,9 @@ impl Frame {
             })),
             Body::Ping { token } => Some(Wire::Ping(wire::Ping { token: *token })),
             Body::Pong { token } => Some(Wire::Pong(wire::Pong { token: *token })),
-            Body::Drain { deadline_ms, redial_after_ms } => {
-                Some(Wire::Drain(wire::Drain { deadline_ms: *deadline_ms, redial_after_ms: *redial_after_ms }))
+            Body::Drain { deadline_ms, redial_after_ms, moves } => {
+                let (deadline_ms, redial_after_ms) = (*deadline_ms, *redial_after_ms);
+                Some(Wire::Drain(wire::Drain { deadline_ms, redial_after_ms, moves: *moves }))
             }
             Body::OpenLane(relay) => {
                 Some(Wire::OpenLane(wire::OpenLane { replica: relay.replica, ticket: relay.ticket.clone() }))
@@ -305,7 +308,8 @@ impl Frame {
             Some(Wire::Ping(ping)) => Body::Ping { token: ping.token },
             Some(Wire::Pong(pong)) => Body::Pong { token: pong.token },
             Some(Wire::Drain(drain)) => {
-                Body::Drain { deadline_ms: drain.deadline_ms, redial_after_ms: drain.redial_after_ms }
+                let wire::Drain { deadline_ms, redial_after_ms, moves } = drain;
+                Body::Drain { deadline_ms, redial_after_ms, moves }
             }
             Some(Wire::OpenLane(open)) => Body::OpenLane(RelayTicket::from_wire(open.replica, open.ticket)?),
             Some(Wire::Close(close)) => {

@@ -46,6 +46,17 @@ id!(
     SessionId,
     "s"
 );
+
+/// Bits of a session's id below the number of the replica's process start that gave it out.
+pub const REPLICA_SHIFT: u32 = 40;
+
+impl SessionId {
+    /// Returns the number of the process start that gave the id out, where several replicas share one zone.
+    #[must_use]
+    pub const fn replica(self) -> u64 {
+        self.0 >> REPLICA_SHIFT
+    }
+}
 id!(
     /// Counts the sessions of one agent identity. Ordered: a higher one displaces a lower one (fencing).
     Generation,

@@ -26,7 +26,7 @@ use bytes::Bytes;
 
 pub use self::budget::{Budget, ReplicaBudget};
 pub use self::error::{OpenError, SessionError};
-pub use self::event::MuxEvent;
+pub use self::event::{DrainAsked, MuxEvent};
 
 use self::channel::{Channel, OpenChannel, SendState};
 use self::keepalive::Keepalive;
@@ -209,7 +209,7 @@ pub struct Mux {
     /// Drain that the peer was asked for; a new link is told again.
     drain: Option<Body>,
     /// Drain that the peer asked for, in milliseconds: it tells every link.
-    drain_heard: Option<(u32, u32)>,
+    drain_heard: Option<DrainAsked>,
     stats: Stats,
 }
 
@@ -444,8 +444,18 @@ impl Mux {
 
     /// Asks the peer to attach elsewhere.
     pub fn drain(&mut self, deadline: Duration, redial_after: Duration) {
+        self.ask_for_drain(deadline, redial_after, false);
+    }
+
+    /// Asks the peer to attach elsewhere with a new session first, within `redial_after`; this one lives on beside it.
+    pub fn ask_to_move(&mut self, deadline: Duration, redial_after: Duration) {
+        self.ask_for_drain(deadline, redial_after, true);
+    }
+
+    fn ask_for_drain(&mut self, deadline: Duration, redial_after: Duration, moves: bool) {
         let milliseconds = |duration: Duration| u32::try_from(duration.as_millis()).unwrap_or(u32::MAX);
-        let asked = Body::Drain { deadline_ms: milliseconds(deadline), redial_after_ms: milliseconds(redial_after) };
+        let (deadline_ms, redial_after_ms) = (milliseconds(deadline), milliseconds(redial_after));
+        let asked = Body::Drain { deadline_ms, redial_after_ms, moves };
         self.drain = Some(asked.clone());
         self.control.push_back(asked);
     }

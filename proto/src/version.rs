@@ -24,8 +24,12 @@ pub const FEATURE_LISTENING: &str = "listening";
 /// The agent of a workspace adds lanes that end at other replicas, when it is asked to.
 pub const FEATURE_RELAY_LANES: &str = "relay_lanes";
 
+/// The agent of a workspace moves to another replica when it is asked to: it has a new session first, and the one before
+/// lives on as a relay lane until its streams have ended.
+pub const FEATURE_MOVES: &str = "moves";
+
 /// Features that this program can use when the peer can too. Names are stable.
-pub const FEATURES: &[&str] = &[FEATURE_RESUME, FEATURE_LANES, FEATURE_LISTENING, FEATURE_RELAY_LANES];
+pub const FEATURES: &[&str] = &[FEATURE_RESUME, FEATURE_LANES, FEATURE_LISTENING, FEATURE_RELAY_LANES, FEATURE_MOVES];
 
 /// The same for sessions of cluster agents, which have no lanes: they carry one conversation.
 pub const FEATURES_CLUSTER: &[&str] = &[FEATURE_RESUME, FEATURE_RECONCILE];

@@ -19,7 +19,7 @@ ALONE=(revocation fault floods kubernetes-life)
 CLUSTERS=(cluster-scenarios environments environments-trouble environment-templates kubernetes-frozen kubernetes-identity kubernetes-trouble
   kubernetes-page)
 OTHERS=(store outage h2spec http-server grpc websocket vite code-server load-balancers getting-out sign-in ssh agent-life acme demo
-  terminal ci-job ci-schema ci-workspace workspace-scripts kubernetes-pod memory)
+  terminal ci-job ci-schema ci-workspace workspace-scripts kubernetes-pod memory replicas)
 # Seconds for one suite, against those that hang: the longest takes 200.
 LIMIT=1200
 

@@ -9,7 +9,9 @@ mod credential;
 mod decide;
 mod lane;
 mod link;
+mod moving;
 mod network;
+mod served;
 mod socket;
 mod transport;
 
@@ -23,8 +25,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use tunnel_link::backoff::Backoff;
-use tunnel_link::grpc::{ConnectError, DialedLink, drive};
-use tunnel_link::session::{LinkEnd, LinkHold, Session};
+use tunnel_link::grpc::{ConnectError, DialedLink};
+use tunnel_link::session::{LinkHold, LinkRequest, Session};
 use tunnel_proto::hello::{Hello, Role, Welcome};
 use tunnel_proto::limit::{OPEN_CREDIT_BYTES, REPLAY_BYTES_MAX, RESUME_ANSWER_TIMEOUT, SESSION_BUDGET_BYTES};
 use tunnel_proto::mux::{ReplicaBudget, SessionError, replay_budget};
@@ -47,6 +49,8 @@ pub use self::transport::{DialHistory, Transport, TransportPlan, cannot_pass};
 use self::active_session::ActiveSession;
 use self::credential::read_token;
 use self::link::{Greeting, LinkConnection};
+use self::moving::{Moving, next};
+use self::served::ServedLink;
 use crate::{Ports, TokenSource};
 
 /// Longest wait for a gateway's answer to a Hello while there is no session to save.
@@ -193,10 +197,15 @@ impl<N: Network> Agent<N> {
     ///
     /// # Errors
     /// [`DialEnded`] says what a person has to do.
-    pub async fn run(mut self, stop: CancellationToken) -> Result<(), DialEnded> {
+    pub async fn run(self, stop: CancellationToken) -> Result<(), DialEnded> {
+        self.run_from(None, stop).await
+    }
+
+    /// Runs like [`Agent::run`], from a link on that another task began to serve.
+    async fn run_from(mut self, served: Option<ServedLink>, stop: CancellationToken) -> Result<(), DialEnded> {
         let mut carried = None;
-        let result = self.keep_up(&mut carried, &stop).await;
-        self.relays.end().await;
+        let result = self.keep_up(&mut carried, served, &stop).await;
+        self.relays.close().await;
         if result.is_ok() && carried.as_ref().is_some_and(|carried| carried.session.is_detached()) {
             // Boxed: another dial in here would double what an agent takes for as long as it runs.
             Box::pin(self.say_goodbye(&mut carried, &stop)).await;
@@ -213,14 +222,21 @@ impl<N: Network> Agent<N> {
     async fn keep_up(
         &mut self,
         carried: &mut Option<ActiveSession>,
+        mut served: Option<ServedLink>,
         stop: &CancellationToken,
     ) -> Result<(), DialEnded> {
         let mut streak = Streak::default();
         loop {
             let started = Instant::now();
-            (self.observer)(AgentEvent::Dialing);
-            // Hears of `stop` itself: a session that is up still has to say goodbye.
-            let Some((failure, up)) = self.one_link(carried, stop, stop).await? else { return Ok(()) };
+            let ended = match served.take() {
+                Some(served) => Self::go_on(served, carried, stop).await,
+                None => {
+                    (self.observer)(AgentEvent::Dialing);
+                    // Hears of `stop` itself: a session that is up still has to say goodbye.
+                    self.one_link(carried, stop, stop).await?
+                }
+            };
+            let Some((failure, up)) = ended else { return Ok(()) };
             self.forget_ended(carried).await;
             if carried.is_none() && self.ends_with_its_session() {
                 return Ok(());
@@ -379,67 +395,78 @@ impl<N: Network> Agent<N> {
         Ok(link)
     }
 
-    /// Serves one link of a session, new or resumed; `None` if it was asked to stop.
+    /// Serves one link of a session, new or resumed, and moves to another replica when the gateway asks for that; `None`
+    /// if it was asked to stop.
     async fn serve(
         &mut self,
         carried: &mut Option<ActiveSession>,
         dialed: DialedLink,
-        mut connection: LinkConnection,
+        connection: LinkConnection,
         stop: &CancellationToken,
     ) -> Option<DialFailure> {
-        let link = match self.take_up(carried, &dialed, stop).await {
-            Ok(link) => link,
+        let mut served = match self.begin(carried, dialed, connection, stop).await {
+            Ok(served) => served?,
             Err(error) => return Some(DialFailure::Session(error)),
         };
-        let session = link.session();
-        let carried = carried.as_mut()?;
-        let DialedLink { reader, .. } = dialed;
-        let mut driver = Box::pin(drive(&link, reader));
-        // Set once the connection has ended: frames received before, a Close among them, are still read, but not for
-        // ever.
-        let mut lost_at = None;
-        let network = self.network.clone();
-        let end = loop {
+        // Asked over an earlier link, which broke before the agent had moved.
+        let asked = served.session.drain_request().filter(|asked| asked.moves && self.lane.is_none());
+        let mut moving: Option<Moving> = asked.and_then(|asked| self.begin_move(asked.redial_after, stop));
+        loop {
+            let session = served.session.clone();
             tokio::select! {
-                end = driver.as_mut() => break Some(end),
-                () = connection.as_mut(), if lost_at.is_none() => {
-                    lost_at = Some(Instant::now() + CLOSE_TIMEOUT);
+                over = served.over() => {
+                    *carried = Some(over.carried);
+                    return over.failure;
                 }
-                () = at(lost_at) => break Some(link.lost()),
-                () = carried.serve(&network) => break Some(driver.as_mut().await),
-                Some(wanted) = session.lane_wanted(), if self.lane.is_none() => self.add_relay(wanted),
-                () = stop.cancelled() => {
-                    session.close(Reason::Shutdown, "the agent is shutting down");
-                    break None;
-                }
+                Some(request) = session.link_request(), if self.lane.is_none() => match request {
+                    LinkRequest::Lane(wanted) => self.add_relay(wanted),
+                    LinkRequest::Move { within } => moving = self.begin_move(within, stop),
+                },
+                dialed = next(&mut moving) => match dialed {
+                    Ok((connection, dialed)) => {
+                        moving = None;
+                        self.hand_over(served);
+                        served = match self.begin(carried, dialed, connection, stop).await {
+                            Ok(served) => served?,
+                            Err(error) => return Some(DialFailure::Session(error)),
+                        };
+                    }
+                    Err(failure) => moving = moving.map(|before| self.move_again(before, &failure, stop)),
+                },
             }
-        };
-        match end {
-            Some(LinkEnd::Lost | LinkEnd::Replaced) => {
-                carried.wait(link.clone());
-                return Some(DialFailure::LinkLost);
-            }
-            Some(LinkEnd::Over(_)) | None => {}
-        }
-        // The driver's reader keeps the stream open, and the frame that says why is still to be sent.
-        drop(driver);
-        if lost_at.is_none() {
-            drop(tokio::time::timeout(CLOSE_TIMEOUT, connection).await);
-        }
-        match (end.and_then(LinkEnd::over), session.drain_request()) {
-            (Some(SessionError::Closed { reason: Reason::Shutdown, .. }), Some(request)) => {
-                Some(DialFailure::Drained { redial_after: request.redial_after })
-            }
-            (end, _) => end.map(DialFailure::Session),
         }
     }
-}
 
-/// Waits until a time; for ever if there is none.
-async fn at(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time).await,
-        None => std::future::pending().await,
+    /// Begins to serve a dialed link.
+    async fn begin(
+        &mut self,
+        carried: &mut Option<ActiveSession>,
+        dialed: DialedLink,
+        connection: LinkConnection,
+        stop: &CancellationToken,
+    ) -> Result<Option<ServedLink>, SessionError> {
+        let link = self.take_up(carried, &dialed, stop).await?;
+        let (network, reader) = (self.network.clone(), dialed.reader);
+        let served = |carried| ServedLink::new(network, carried, link, reader, connection, stop.clone());
+        Ok(carried.take().map(served))
+    }
+
+    /// Serves a link that another task began to serve, until it is over.
+    async fn go_on(
+        mut served: ServedLink,
+        carried: &mut Option<ActiveSession>,
+        stop: &CancellationToken,
+    ) -> Option<(DialFailure, Duration)> {
+        let since = Instant::now();
+        let over = match stop.run_until_cancelled(served.over()).await {
+            Some(over) => over,
+            None => {
+                served.session.close(Reason::Shutdown, "the agent is shutting down");
+                served.over().await
+            }
+        };
+        *carried = Some(over.carried);
+        over.failure.map(|failure| (failure, since.elapsed()))
     }
 }
 

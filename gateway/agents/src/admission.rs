@@ -11,7 +11,6 @@ use tunnel_proto::limit::RESUME_ANSWER_TIMEOUT;
 
 use super::admission_rate::{AdmissionRate, Busy};
 use super::identity::{AgentIdentities, AgentIdentity, Entitlement};
-use super::registry::REPLICA_SHIFT;
 
 pub mod claim;
 mod factory;
@@ -107,7 +106,7 @@ impl Admission {
         let peers = self.factory.peers.as_ref()?;
         let joined = hello.join.as_ref().map(|join| join.session);
         let session = joined.or(hello.resume.as_ref().map(|resume| resume.session))?;
-        let replica = session.get() >> REPLICA_SHIFT;
+        let replica = session.replica();
         // Other credentials are asked about again while a session lives, and only here is what that takes.
         identity.lease.credential.token()?;
         let workspace = identity.subject.workspace().filter(|_| replica != peers.incarnation())?;

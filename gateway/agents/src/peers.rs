@@ -25,6 +25,11 @@ pub trait Peers: fmt::Debug + Send + Sync + 'static {
     /// Returns the number of this process start among those of all replicas.
     fn incarnation(&self) -> u64;
 
+    /// Returns whether another replica takes agents, as far as is known.
+    ///
+    /// Cancel safety: safe.
+    fn have_room(&self) -> PeerFuture<'_, bool>;
+
     /// Claims the place of a new session among those of all replicas. The session that had it is displaced, wherever it is.
     ///
     /// Cancel safety: safe; a claim without a session is displaced by the next one.

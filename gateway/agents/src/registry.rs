@@ -6,7 +6,8 @@ use std::fmt;
 use std::hash::Hash;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, Semaphore, oneshot, watch};
@@ -14,7 +15,7 @@ use tokio::time::Instant;
 use tunnel_link::channel_io::ChannelIo;
 use tunnel_link::session::Session;
 use tunnel_proto::hello::{AppProtocol, HostMode, Port as PortSettings};
-use tunnel_proto::id::{Generation, SessionId};
+use tunnel_proto::id::{Generation, REPLICA_SHIFT, SessionId};
 use tunnel_proto::mux::{OpenError, Stats};
 use tunnel_proto::reason::Reason;
 
@@ -60,10 +61,14 @@ pub struct LiveSession {
     pub lanes: Lanes,
     /// Number of the agent's process.
     pub instance: u64,
-    /// Way from here to the agent.
-    pub way: SessionWay,
+    /// Whether it is a relay lane: see [`LiveSession::way`].
+    is_relay: AtomicBool,
     /// Whether the agent adds relay lanes.
     pub takes_relay_lanes: bool,
+    /// Whether the agent moves when it is asked to.
+    pub moves: bool,
+    /// Whether it was asked to move.
+    is_moving: AtomicBool,
     /// Latest address of the agent.
     peer: Mutex<SocketAddr>,
     /// Version of the agent, as it said.
@@ -117,6 +122,8 @@ pub struct NewSession {
     pub way: SessionWay,
     /// Whether the agent adds relay lanes.
     pub takes_relay_lanes: bool,
+    /// Whether the agent moves when it is asked to.
+    pub moves: bool,
     /// Number of the agent's process, as it said.
     pub instance: u64,
     /// Address of the agent.
@@ -130,6 +137,35 @@ pub struct NewSession {
 }
 
 impl LiveSession {
+    /// Returns the way to the agent. It changes once at most: of an agent that has moved, the session here goes on as a relay
+    /// lane.
+    #[must_use]
+    pub fn way(&self) -> SessionWay {
+        if self.is_relay.load(Ordering::Relaxed) { SessionWay::Relay } else { SessionWay::Direct }
+    }
+
+    /// Asks the agent to have a session elsewhere first, within some time, and to keep this one as a relay lane; `false` if
+    /// it does not know how.
+    pub fn ask_to_move(&self, deadline: Duration, within: Duration) -> bool {
+        let is_asked = self.moves && self.way() == SessionWay::Direct;
+        if is_asked {
+            self.is_moving.store(true, Ordering::Relaxed);
+            self.tunnel.ask_to_move(deadline, within);
+        }
+        is_asked
+    }
+
+    /// Returns whether the agent was asked to move, and has not yet.
+    #[must_use]
+    pub fn is_moving(&self) -> bool {
+        self.is_moving.load(Ordering::Relaxed) && self.way() == SessionWay::Direct
+    }
+
+    /// Returns whether a newer session of an agent's process leaves this one as a relay lane.
+    fn yields_to(&self, instance: u64) -> bool {
+        self.is_moving() && self.instance == instance && !self.tunnel.is_ended()
+    }
+
     /// Returns the number of requests and streams that use the session now.
     #[must_use]
     pub fn in_flight(&self) -> usize {
@@ -283,7 +319,7 @@ impl SubjectMap {
 
     fn put(&mut self, session: Arc<LiveSession>) -> Option<Arc<LiveSession>> {
         match &session.subject {
-            Subject::Workspace(name) if session.way == SessionWay::Relay => self.relays.insert(name.clone(), session),
+            Subject::Workspace(name) if session.way() == SessionWay::Relay => self.relays.insert(name.clone(), session),
             Subject::Workspace(name) => self.workspaces.insert(name.clone(), session),
             Subject::Cluster(name) => self.clusters.insert(name.clone(), session),
         }
@@ -292,10 +328,21 @@ impl SubjectMap {
     /// Removes the entry of a session, if it is still there.
     fn remove(&mut self, session: &LiveSession) -> bool {
         let is_it = |current: &Arc<LiveSession>| current.id == session.id;
-        match (&session.subject, session.way) {
+        match (&session.subject, session.way()) {
             (Subject::Workspace(name), SessionWay::Direct) => remove_if(&mut self.workspaces, name, is_it),
             (Subject::Workspace(name), SessionWay::Relay) => remove_if(&mut self.relays, name, is_it),
             (Subject::Cluster(name), _) => remove_if(&mut self.clusters, name, is_it),
+        }
+    }
+
+    /// Makes the session of an agent that has moved a relay lane, if there is none yet.
+    fn yield_place(&mut self, name: &WorkspaceName) {
+        if self.relays.contains_key(name) {
+            return;
+        }
+        if let Some(session) = self.workspaces.remove(name) {
+            session.is_relay.store(true, Ordering::Relaxed);
+            self.relays.insert(name.clone(), session);
         }
     }
 
@@ -320,9 +367,6 @@ pub enum ClaimRefused {
     /// A newer session of the same agent was faster.
     Older,
 }
-
-/// Bits of an id below the number of its replica's process start.
-pub const REPLICA_SHIFT: u32 = 40;
 
 impl Registry {
     /// Makes an empty registry. `started_ms` is the wall clock in milliseconds: it makes ids and generations grow over
@@ -409,6 +453,26 @@ impl Registry {
         self.sessions.read().clusters.values().cloned().collect()
     }
 
+    /// Returns the session of a subject, or its relay lane, that `is_meant`.
+    #[must_use]
+    pub fn find(&self, subject: &Subject, is_meant: impl Fn(&LiveSession) -> bool) -> Option<Arc<LiveSession>> {
+        let sessions = self.sessions.read();
+        sessions.get(subject).into_iter().chain(sessions.relay(subject)).find(|session| is_meant(session)).cloned()
+    }
+
+    /// Ends a session whose agent has a newer one at another replica; if it is the same process, which was asked to move,
+    /// the session goes on as a relay lane.
+    pub fn displace(&self, session: &Arc<LiveSession>, instance: u64) {
+        if let Some(name) = session.subject.workspace().filter(|_| session.yields_to(instance)) {
+            let mut sessions = self.sessions.write();
+            if sessions.workspaces.get(name).is_some_and(|current| current.id == session.id) {
+                sessions.yield_place(name);
+                return;
+            }
+        }
+        session.tunnel.close(Reason::Displaced, "a newer session of this agent took over");
+    }
+
     /// Returns a receiver that is notified when a cluster's session comes up.
     #[must_use]
     pub fn arrivals(&self) -> watch::Receiver<u64> {
@@ -452,6 +516,12 @@ impl Registry {
             }
             Some(_) | None => {}
         }
+        if let (SessionWay::Direct, Some(name)) = (new.way, new.subject.workspace())
+            && before.is_some_and(|before| before.yields_to(new.instance))
+        {
+            // It was asked to move, and a balancer led it here again.
+            sessions.yield_place(name);
+        }
         // Given out under the lock: of two claims at once, the one that stays has the higher generation.
         let number = self.number();
         let id = SessionId::new(number);
@@ -468,8 +538,10 @@ impl Registry {
             keys: new.keys,
             lanes: new.lanes,
             instance: new.instance,
-            way: new.way,
+            is_relay: AtomicBool::new(new.way == SessionWay::Relay),
             takes_relay_lanes: new.takes_relay_lanes,
+            moves: new.moves,
+            is_moving: AtomicBool::new(false),
             peer: Mutex::new(new.peer),
             agent_version: new.agent_version,
             since: Instant::now(),
@@ -479,7 +551,7 @@ impl Registry {
         });
         let displaced = sessions.put(session.clone());
         drop(sessions);
-        if session.way == SessionWay::Relay {
+        if session.way() == SessionWay::Relay {
             self.relays.send_modify(|count| *count = count.wrapping_add(1));
         }
         if let Some(displaced) = &displaced {

@@ -321,8 +321,7 @@ impl AgentService {
     /// agent to come back to.
     #[must_use]
     pub fn has_session(&self, subject: &Subject, session: SessionId) -> bool {
-        let factory = self.admission.factory();
-        !factory.drain.is_draining() && factory.has(subject, session, SessionWay::Direct)
+        self.admission.factory().has(subject, session, SessionWay::Direct)
     }
 
     /// Serves a link that another replica carries here, whose agent that replica has entitled: a relay lane, or a link of a

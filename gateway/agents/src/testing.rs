@@ -23,6 +23,7 @@ pub fn new(workspace: &str) -> NewSession {
         generation: None,
         way: SessionWay::Direct,
         takes_relay_lanes: false,
+        moves: false,
         instance: 1,
         peer: ([127, 0, 0, 1], 1).into(),
         agent_version: "0".into(),

@@ -2,6 +2,7 @@
 
 mod config;
 mod help;
+mod replicas;
 mod tokens;
 mod workspaces;
 
@@ -113,6 +114,9 @@ impl Site {
             GatewayCommand::Whoami(args) => run_whoami(&cli, args, &env, console).await,
             GatewayCommand::Logout(args) => run_logout(args, &env, console).await,
             GatewayCommand::Environment(args) => run_environment(args, &env, console).await,
+            GatewayCommand::Replicas(args) => {
+                run_replicas(&cli, args, &env, console, UnixSeconds::new(1_800_000_000)).await
+            }
             GatewayCommand::User(args) => run_user(&cli, args, &env, console, UnixSeconds::new(1_800_000_000)).await,
             GatewayCommand::Demo(_)
             | GatewayCommand::Serve(_)

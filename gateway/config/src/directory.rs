@@ -95,7 +95,9 @@ pub(super) fn read(reader: &mut Reader, store: &StoreUrl) -> Directory {
         return Directory::Memory;
     }
     if kind == DirectoryKind::Memory {
-        let unused = [&*LISTEN_PEERS.peers.name, &*PEERS.url.name].into_iter().chain(FILES.map(|file| &*file.name));
+        // That the port is off is said by `config show` too.
+        let listens = listen.map(|_| &*LISTEN_PEERS.peers.name);
+        let unused = listens.into_iter().chain([&*PEERS.url.name]).chain(FILES.map(|file| &*file.name));
         let unused: Vec<DottedKey> = unused.map(|key| key.to_owned().into()).collect();
         let wrong = format!("has no effect while {} is `memory`", DIRECTORY.directory);
         reader.object_to_set(&unused.iter().collect::<Vec<_>>(), &wrong);
@@ -106,8 +108,8 @@ pub(super) fn read(reader: &mut Reader, store: &StoreUrl) -> Directory {
         reader.object(&DIRECTORY.directory, wrong);
     }
     let listen = need(reader, &LISTEN_PEERS.peers.name, listen);
-    let [cert, key, ca] = [(FILES[0], cert), (FILES[1], key), (FILES[2], ca)]
-        .map(|(key, value)| need(reader, &key.name, value));
+    let [cert, key, ca] =
+        [(FILES[0], cert), (FILES[1], key), (FILES[2], ca)].map(|(key, value)| need(reader, &key.name, value));
     if reader.is_sound(&[&PEERS.url.name]) {
         match (&url, listen) {
             (Some(url), _) if url.scheme() != Scheme::Https => {

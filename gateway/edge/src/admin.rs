@@ -200,7 +200,7 @@ impl SessionRow {
             cluster: session.subject.cluster().map(ToString::to_string),
             session: session.id.to_string(),
             generation: session.generation.get(),
-            way: match session.way {
+            way: match session.way() {
                 SessionWay::Direct => "direct",
                 SessionWay::Relay => "relay",
             },

@@ -5,6 +5,7 @@
 //!
 //! * [`lease`] registers this process start, and renews its lease by the database's clock.
 //! * [`report`] stores what this replica has, for the operator, who may ask it to drain there.
+//! * [`rebalance`] asks agents to move when there are more here than elsewhere.
 //! * [`members`] is the view of the replicas that live.
 //! * [`claims`] writes, in batches, which replica has which session. The row gives a session its generation.
 //! * [`replica`] finds the session of a workspace whose agent is elsewhere: it asks R to have the agent add a *relay lane*,
@@ -22,6 +23,7 @@ pub mod idle;
 pub mod lease;
 pub mod listener;
 pub mod members;
+pub mod rebalance;
 pub mod replica;
 pub mod report;
 mod search;

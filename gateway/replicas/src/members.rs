@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gateway_store::{Store, StoreError};
+use gateway_store::{ReplicaState, Store, StoreError, StoredReplica};
 use parking_lot::RwLock;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -17,17 +17,33 @@ const REFRESH_INTERVAL: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub struct Members {
     store: Store,
-    /// Addresses, by number of the process start.
-    urls: RwLock<HashMap<u64, Arc<str>>>,
+    view: RwLock<MembersView>,
     /// Time of the last refreshment for a replica that was not known. Its lock makes one task read for all that wait.
     refreshed: Mutex<Option<Instant>>,
+}
+
+/// The replicas that live, as they were read last.
+#[derive(Debug)]
+struct MembersView {
+    /// By number of the process start.
+    members: HashMap<u64, Member>,
+    /// Time at which a replica was new or gone, or began to drain.
+    changed: Instant,
+}
+
+#[derive(Debug)]
+struct Member {
+    url: Arc<str>,
+    is_serving: bool,
+    agents: u64,
 }
 
 impl Members {
     /// Makes an empty view.
     #[must_use]
     pub fn new(store: Store) -> Self {
-        Self { store, urls: RwLock::default(), refreshed: Mutex::default() }
+        let view = MembersView { members: HashMap::new(), changed: Instant::now() };
+        Self { store, view: RwLock::new(view), refreshed: Mutex::default() }
     }
 
     /// Returns the address of a replica that lives.
@@ -38,7 +54,7 @@ impl Members {
     /// # Cancel safety
     /// Safe.
     pub async fn url_of(&self, replica: u64) -> Result<Option<Arc<str>>, StoreError> {
-        let known = || self.urls.read().get(&replica).cloned();
+        let known = || self.view.read().members.get(&replica).map(|member| member.url.clone());
         if let Some(url) = known() {
             return Ok(Some(url));
         }
@@ -53,7 +69,21 @@ impl Members {
     /// Returns whether a replica lived when the view was read.
     #[must_use]
     pub fn is_known(&self, replica: u64) -> bool {
-        self.urls.read().contains_key(&replica)
+        self.view.read().members.contains_key(&replica)
+    }
+
+    /// Returns how many agents each other replica that serves had when the view was read.
+    #[must_use]
+    pub fn agents_of_others(&self, own: u64) -> Vec<u64> {
+        let view = self.view.read();
+        let others = view.members.iter().filter(|(replica, member)| **replica != own && member.is_serving);
+        others.map(|(_, member)| member.agents).collect()
+    }
+
+    /// Returns for how long the same replicas have served.
+    #[must_use]
+    pub fn settled_for(&self) -> Duration {
+        self.view.read().changed.elapsed()
     }
 
     /// Reads the replicas that live.
@@ -65,8 +95,20 @@ impl Members {
     /// Safe.
     pub async fn refresh(&self) -> Result<(), StoreError> {
         let replicas = self.store.replicas().await?;
-        let urls = replicas.into_iter().map(|replica| (replica.incarnation.get(), replica.peer_url.into())).collect();
-        *self.urls.write() = urls;
+        let member = |replica: StoredReplica| {
+            let is_serving = replica.state == ReplicaState::Serving && replica.drain.is_none();
+            let member = Member { url: replica.peer_url.into(), is_serving, agents: replica.report.agents };
+            (replica.incarnation.get(), member)
+        };
+        let members: HashMap<u64, Member> = replicas.into_iter().map(member).collect();
+        let mut view = self.view.write();
+        let is_same = |(replica, member): (&u64, &Member)| {
+            view.members.get(replica).is_some_and(|before| before.is_serving == member.is_serving)
+        };
+        if members.len() != view.members.len() || !members.iter().all(is_same) {
+            view.changed = Instant::now();
+        }
+        view.members = members;
         Ok(())
     }
 }

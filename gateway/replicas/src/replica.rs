@@ -52,6 +52,8 @@ pub struct DisplacedSession {
     subject: Subject,
     owner: Incarnation,
     generation: u64,
+    /// The agent's process that has the newer session.
+    instance: u64,
 }
 
 /// This process among the replicas.
@@ -100,7 +102,8 @@ impl Replica {
             Claimed::Answered(ClaimResult::Owned { generation, previous }) => {
                 if let Some((owner, generation)) = previous.filter(|(owner, _)| *owner != self.incarnation) {
                     let subject = candidate.subject.clone();
-                    if self.displaced.try_send(DisplacedSession { subject, owner, generation }).is_err() {
+                    let displaced = DisplacedSession { subject, owner, generation, instance };
+                    if self.displaced.try_send(displaced).is_err() {
                         debug!(agent = %candidate.subject, replica = %owner, "too many displaced sessions to end");
                     }
                 }
@@ -142,11 +145,12 @@ impl Replica {
 
     /// Tells a replica that its session is over.
     async fn displace(&self, session: DisplacedSession) {
-        let DisplacedSession { subject, owner, generation } = session;
+        let DisplacedSession { subject, owner, generation, instance } = session;
         let displaced = Displaced {
             workspace: subject.workspace().map(ToString::to_string).unwrap_or_default(),
             cluster: subject.cluster().map(ToString::to_string).unwrap_or_default(),
             generation,
+            instance,
         };
         let told = async {
             let Some(url) = self.url_of(owner.get()).await? else { return Ok(()) };
@@ -277,6 +281,14 @@ impl Replica {
 impl Peers for Replica {
     fn incarnation(&self) -> u64 {
         self.incarnation.get()
+    }
+
+    fn have_room(&self) -> PeerFuture<'_, bool> {
+        Box::pin(async {
+            // Others may have come or gone since the last renewal; while the store is away, the view stays.
+            self.members.refresh().await.ok();
+            !self.members.agents_of_others(self.incarnation.get()).is_empty()
+        })
     }
 
     fn claim<'a>(&'a self, candidate: &'a Candidate) -> PeerFuture<'a, Result<Generation, RpcRefused>> {

@@ -16,7 +16,6 @@ use tunnel_link::grpc::{self, FrameReader, RpcRefused};
 use tunnel_proto::hello::RelayTicket;
 use tunnel_proto::id::SessionId;
 use tunnel_proto::limit::TICKET_BYTES_MAX;
-use tunnel_proto::reason::Reason;
 
 use crate::carried::{BadLane, CarriedAgent};
 use crate::connection::CALL_TIMEOUT;
@@ -129,7 +128,7 @@ impl Peers for PeerCalls {
 
     async fn displace(&self, request: tonic::Request<Displaced>) -> Result<tonic::Response<Done>, Status> {
         let peer = self.introduced()?;
-        let Displaced { workspace, cluster, generation } = request.into_inner();
+        let Displaced { workspace, cluster, generation, instance } = request.into_inner();
         let bad = |_| Status::invalid_argument("no name");
         let subject = if cluster.is_empty() {
             Subject::Workspace(workspace.parse().map_err(bad)?)
@@ -138,7 +137,7 @@ impl Peers for PeerCalls {
         };
         if let Ok(session) = self.session(&subject, generation) {
             info!(agent = %subject, session = %session.id, peer, "session displaced by one of another replica");
-            session.tunnel.close(Reason::Displaced, "a newer session of this agent took over");
+            self.service.registry.displace(&session, instance);
         }
         Ok(tonic::Response::new(Done {}))
     }

@@ -16,10 +16,10 @@ use gateway_config::{Config, Directory, PeersConfig};
 use gateway_net::peers::PeerTls;
 use gateway_replicas::claims::Claims;
 use gateway_replicas::connection::PeerConnections;
-use gateway_replicas::{lease, report};
 use gateway_replicas::listener::PeerListener;
 use gateway_replicas::replica::{DisplacedSession, Replica};
 use gateway_replicas::service::PeerService;
+use gateway_replicas::{lease, rebalance, report};
 use gateway_store::{DrainRequest, Incarnation, ReplicaReport, Store};
 
 /// The port for other replicas.
@@ -94,7 +94,15 @@ impl ReplicaParts {
         let connections = PeerConnections::new(tls.clone(), incarnation.get());
         let (store, registry) = (base.store.clone(), base.registry.clone());
         let (replica, displaced) = Replica::new(incarnation, store, registry, claims, connections);
-        Self { incarnation, replica: Arc::new(replica), displaced, listener, tls, writer: Box::pin(writer), drain_asked: watch::Sender::default() }
+        Self {
+            incarnation,
+            replica: Arc::new(replica),
+            displaced,
+            listener,
+            tls,
+            writer: Box::pin(writer),
+            drain_asked: watch::Sender::default(),
+        }
     }
 
     /// Returns the drain that the operator asks of this replica; never changes for one gateway alone.
@@ -136,6 +144,9 @@ impl ReplicaParts {
             }
         };
         background.spawn(report::keep(base.store.clone(), incarnation, report, drain_asked, closed.clone()));
+        let (registry, members) = (base.registry.clone(), replica.members().clone());
+        // Not in a drain, which asks all of them.
+        background.spawn(rebalance::keep(registry, members, incarnation.get(), base.drain.draining().clone()));
         background.spawn(tls.watch(closed.clone()));
         background.spawn(writer);
         background.spawn(replica.clone().end_displaced(displaced, closed.clone()));

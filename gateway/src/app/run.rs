@@ -3,18 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
 use tunnel_link::drain::{Drain, DrainResult};
-use tunnel_proto::reason::Reason;
 
 use super::ci::CiParts;
-use super::replicas::ReplicaParts;
+use super::drain::SessionsDrain;
 use super::{App, outage};
 use gateway_agents::expiry;
-use gateway_agents::registry::Registry;
 use gateway_agents::revocation::recheck;
 use gateway_edge::admin;
 use gateway_edge::connection::Server;
@@ -22,21 +17,15 @@ use gateway_http::host::{HostTarget, host_in};
 use gateway_net::audit::{AuditEvent, AuditRecord};
 use gateway_net::listen::{Listener, Placing, RoutingHint};
 use gateway_net::workers::Workers;
-use gateway_store::{DrainRequest, wall_clock};
+use gateway_store::wall_clock;
 use gateway_workspaces::kubernetes::KubernetesController;
 use gateway_workspaces::lifetimes::LifetimeController;
-
-/// Earliest redial of agents after their session was drained, so that a restart does not become a storm.
-const REDIAL_AFTER: Duration = Duration::from_secs(1);
 
 /// Time to answer the last connections that came during a drain, once nothing else runs.
 const LATE_GRACE: Duration = Duration::from_millis(250);
 
 /// Time limit for writing the last audit records.
 const AUDIT_GRACE: Duration = Duration::from_secs(5);
-
-/// Interval of checks whether requests have ended in a drain.
-const QUIET_INTERVAL: Duration = Duration::from_millis(20);
 
 impl App {
     /// Serves until `stop`, then drains: takes nothing new, tells agents, lets running work finish up to
@@ -53,7 +42,7 @@ impl App {
         let background = Drain::default();
         // Dropping this future ends the whole gateway: nothing of it lives on beside the next one.
         let late = Drain::default();
-        let mut drain_asked = ReplicaParts::drain_asked(self.replica.as_ref());
+        let draining = SessionsDrain::of(&self);
         let _cut = (
             self.base.upstreams.cut_on_drop(),
             [&self.base.drain, &background, &writing, &late].map(Drain::cut_on_drop),
@@ -100,19 +89,7 @@ impl App {
         if let Some(listener) = self.listeners.admin {
             background.spawn(serve_admin(listener, admin::router(self.admin.clone()), background.clone()));
         }
-        tokio::select! {
-            () = stop.cancelled() => {}
-            () = self.replaced.cancelled() => {}
-            () = wait_for(&mut drain_asked, DrainRequest::Finish) => {}
-        }
-        info!(tasks = self.base.drain.live(), "draining");
-        let (registry, drain) = (&self.base.registry, &self.base.drain);
-        let drained = tokio::select! {
-            drained = drain_sessions(registry, drain, &self.closed, self.config.timeouts.drain) => drained,
-            () = wait_for(&mut drain_asked, DrainRequest::Now) => {
-                drain_sessions(registry, drain, &self.closed, Duration::ZERO).await
-            }
-        };
+        let drained = draining.run(&stop, &self.replaced).await;
         self.base.upstreams.close().await;
         ended.cancel();
         late.run(LATE_GRACE).await;
@@ -170,57 +147,10 @@ async fn serve_admin(listener: Listener, router: axum::Router, background: Drain
     listener.run(background, stopped, Placing::Here, serve).await;
 }
 
-/// Waits until the operator asks for a drain, this one or one that waits for less.
-async fn wait_for(asked: &mut watch::Receiver<Option<DrainRequest>>, least: DrainRequest) {
-    if asked.wait_for(|request| *request >= Some(least)).await.is_err() {
-        // One gateway alone is not asked.
-        std::future::pending().await
-    }
-}
-
 /// Starts the tasks that reconcile workspaces.
 fn execute(controller: Arc<KubernetesController>, ci: &CiParts, background: &Drain, closed: &CancellationToken) {
     background.spawn(controller.configs.clone().watch(controller.store.clone(), closed.clone()));
     let timers = LifetimeController::new(controller.store.clone(), controller.changes.clone(), Arc::new(wall_clock));
     background.spawn(ci.limit(timers).run(closed.clone()));
     background.spawn(controller.run(closed.clone()));
-}
-
-/// Tells agents that the gateway drains, and ends requests, streams and sessions.
-async fn drain_sessions(
-    registry: &Registry,
-    drain: &Drain,
-    closed: &CancellationToken,
-    deadline: Duration,
-) -> DrainResult {
-    for session in &registry.with_relays() {
-        session.tunnel.drain(deadline, REDIAL_AFTER);
-    }
-    // Requests and streams first; sessions carry them, and are closed when these are through or time is up.
-    let (drained, cut) = tokio::join!(drain.run(deadline), close_when_quiet(registry, closed, deadline));
-    let drained = match drained {
-        DrainResult::Clean if cut == 0 => DrainResult::Clean,
-        DrainResult::Clean => DrainResult::Cut(cut),
-        DrainResult::Cut(tasks) => DrainResult::Cut(tasks.max(cut)),
-    };
-    if let DrainResult::Cut(tasks) = drained {
-        warn!(tasks, "cut what did not finish in time");
-    }
-    drained
-}
-
-/// Closes sessions once no request uses them any more, so that a drain takes no longer than its work, and then stops
-/// accepting agents. Returns how many requests and streams were cut because the time was up.
-async fn close_when_quiet(registry: &Registry, closed: &CancellationToken, deadline: Duration) -> usize {
-    let by = Instant::now() + deadline.saturating_sub(2 * QUIET_INTERVAL);
-    while registry.with_relays().iter().any(|session| session.in_flight() > 0) && Instant::now() < by {
-        tokio::time::sleep(QUIET_INTERVAL).await;
-    }
-    let mut cut = 0;
-    for session in registry.with_relays() {
-        cut += session.in_flight();
-        session.tunnel.close(Reason::Shutdown, "the gateway is shutting down");
-    }
-    closed.cancel();
-    cut
 }

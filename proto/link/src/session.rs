@@ -51,6 +51,20 @@ pub struct DrainRequest {
     pub deadline: Duration,
     /// Earliest redial.
     pub redial_after: Duration,
+    /// A new session first: this one lives on beside it.
+    pub moves: bool,
+}
+
+/// The gateway asks the agent for one more link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkRequest {
+    /// A relay lane.
+    Lane(RelayTicket),
+    /// A new session of its own, at another replica.
+    Move {
+        /// Time over which agents that are asked at once spread their dials.
+        within: Duration,
+    },
 }
 
 /// Frames handled under one hold of the lock, so that a flood of small ones keeps no channel waiting for long.
@@ -165,17 +179,22 @@ impl Session {
         self.with(|state| state.mux.want_lane(wanted))
     }
 
+    /// Asks the agent to have a new session elsewhere first, within `redial_after`, while this one lives on beside it.
+    pub fn ask_to_move(&self, deadline: Duration, redial_after: Duration) {
+        self.with(|state| state.mux.ask_to_move(deadline, redial_after));
+    }
+
     /// Waits for the next link that the gateway asks for. `None` when the session is over.
     ///
     /// Cancel safety: safe; a request is taken only by the call that returns it.
-    pub async fn lane_wanted(&self) -> Option<RelayTicket> {
+    pub async fn link_request(&self) -> Option<LinkRequest> {
         std::future::poll_fn(|context| {
-            self.with(|state| match state.lanes_wanted.pop_front() {
+            self.with(|state| match state.link_requests.pop_front() {
                 None if state.end.is_none() => {
-                    register(&mut state.lanes, context);
+                    register(&mut state.link_requests_waker, context);
                     Poll::Pending
                 }
-                wanted => Poll::Ready(wanted),
+                request => Poll::Ready(request),
             })
         })
         .await

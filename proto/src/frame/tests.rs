@@ -79,8 +79,11 @@ fn any_body() -> impl Strategy<Value = Body> {
         proptest::collection::vec(grant, 1..=GRANTS_PER_FRAME_MAX).prop_map(|grants| Body::Credit { grants }),
         any::<u64>().prop_map(|token| Body::Ping { token }),
         any::<u64>().prop_map(|token| Body::Pong { token }),
-        (any::<u32>(), any::<u32>())
-            .prop_map(|(deadline_ms, redial_after_ms)| Body::Drain { deadline_ms, redial_after_ms }),
+        (any::<u32>(), any::<u32>(), any::<bool>()).prop_map(|(deadline_ms, redial_after_ms, moves)| Body::Drain {
+            deadline_ms,
+            redial_after_ms,
+            moves
+        }),
         Just(Body::OpenLane(relay())),
         reason_and_text().prop_map(|(reason, detail)| Body::Close { reason, detail }),
     ]

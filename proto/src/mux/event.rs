@@ -20,12 +20,18 @@ pub enum MuxEvent {
     /// The peer reset the channel.
     Reset(ChannelId, Reason),
     /// The peer asks to attach elsewhere.
-    Draining {
-        /// Until the link ends, in milliseconds.
-        deadline_ms: u32,
-        /// Earliest redial, in milliseconds.
-        redial_after_ms: u32,
-    },
+    Draining(DrainAsked),
     /// The peer asks for one more link, which ends at another replica.
     LaneWanted(RelayTicket),
+}
+
+/// Request of a gateway to attach elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DrainAsked {
+    /// Until the link ends, in milliseconds.
+    pub deadline_ms: u32,
+    /// Earliest redial, in milliseconds.
+    pub redial_after_ms: u32,
+    /// A new session first: the one that is asked lives on beside it.
+    pub moves: bool,
 }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::channel::{Channel, OpenChannel};
-use super::{Mux, MuxEvent, SessionError, Side, State};
+use super::{DrainAsked, Mux, MuxEvent, SessionError, Side, State};
 use crate::frame::{Body, Frame, Grant, Open};
 use crate::hello::RelayTicket;
 use crate::id::ChannelId;
@@ -84,19 +84,20 @@ impl Mux {
                 self.keepalive.handle_pong(now, token);
                 Ok(())
             }
-            Body::Drain { deadline_ms, redial_after_ms } => self.handle_drain(deadline_ms, redial_after_ms),
+            Body::Drain { deadline_ms, redial_after_ms, moves } => {
+                self.handle_drain(DrainAsked { deadline_ms, redial_after_ms, moves })
+            }
             Body::OpenLane(wanted) => self.handle_open_lane(wanted),
             Body::Close { reason, detail } => Err(SessionError::Closed { reason, detail }),
         }
     }
 
-    fn handle_drain(&mut self, deadline_ms: u32, redial_after_ms: u32) -> Result<(), SessionError> {
+    fn handle_drain(&mut self, asked: DrainAsked) -> Result<(), SessionError> {
         if self.settings.side == Side::Gateway {
             return Err(SessionError::Unexpected { frame: "drain" });
         }
-        let asked = Some((deadline_ms, redial_after_ms));
-        if std::mem::replace(&mut self.drain_heard, asked) != asked {
-            self.events.push_back(MuxEvent::Draining { deadline_ms, redial_after_ms });
+        if self.drain_heard.replace(asked) != Some(asked) {
+            self.events.push_back(MuxEvent::Draining(asked));
         }
         Ok(())
     }

@@ -282,6 +282,10 @@ pub struct Drain {
     /// Earliest redial, so that a restart does not become a storm.
     #[prost(uint32, tag = "2")]
     pub redial_after_ms: u32,
+    /// With the feature `moves`: the agent dials for a new session at once, spread over redial_after_ms, and keeps the old one
+    /// as a lane until the gateway ends it.
+    #[prost(bool, tag = "3")]
+    pub moves: bool,
 }
 /// Gateway to agent, with the feature `relay_lanes`: one more link, whose Hello carries this as `relay`.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -1,6 +1,7 @@
-// A small app for the suites that break things: text, a slow answer, an endless stream, a WebSocket echo.
+// A small app for the suites that break things: text, a slow answer, an endless stream, the sum of an upload, a WebSocket echo.
 //   node echo.mjs PORT [NAME]
 
+import { createHash } from "node:crypto";
 import { createServer } from "node:http";
 import { WebSocketServer } from "ws";
 
@@ -15,6 +16,10 @@ const server = createServer((request, response) => {
     let tick = 0;
     const timer = setInterval(() => response.write(`data: ${tick++}\n\n`), 100);
     response.on("close", () => clearInterval(timer));
+  } else if (url.pathname === "/sum") {
+    const sum = createHash("sha256");
+    request.on("data", (piece) => sum.update(piece));
+    request.on("end", () => response.end(`${sum.digest("hex")}  -\n`));
   } else if (url.pathname === "/who") {
     response.end(`${request.headers["x-forwarded-for"] ?? "nobody"}\n`);
   } else {

@@ -125,7 +125,7 @@ async fn frames_that_break_the_session_end_it_with_the_reason() {
         ("credit for an unknown channel", raw(1, 0, Body::Credit { grants: vec![Grant { channel: far, bytes: 1 }] })),
         ("an open", raw(1, 0, Body::Open(open))),
         ("a second hello", raw(0, 0, Body::Hello(Box::new(e2e::scripted::hello())))),
-        ("a drain", raw(0, 0, Body::Drain { deadline_ms: 1, redial_after_ms: 1 })),
+        ("a drain", raw(0, 0, Body::Drain { deadline_ms: 1, redial_after_ms: 1, moves: true })),
     ] {
         let mut breaking = Breaking::new().await;
         breaking.agent.send_frame(frame).await;

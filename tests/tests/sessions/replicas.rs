@@ -9,7 +9,7 @@ use e2e::raw::Raw;
 use e2e::relay::{Cut, Relay};
 use e2e::scripted::hello;
 use e2e::{PATIENCE, TestGateway, until};
-use gateway_agents::registry::{REPLICA_SHIFT, SessionWay};
+use gateway_agents::registry::SessionWay;
 use gateway_net::peers::PeerTls;
 use gateway_store::{SessionClaim, SessionKey, wall_clock};
 use tokio::net::{TcpListener, TcpStream};
@@ -40,7 +40,7 @@ impl Three {
         let stage = Stage::new(|config| fleet.join(config)).await;
         let (dialed, spare) = (fleet.replica().await, fleet.replica().await);
         let flaky = Flaky::dialing(stage, dialed.addresses.agents, transport).await;
-        assert_eq!(flaky.session.way, SessionWay::Relay);
+        assert_eq!(flaky.session.way(), SessionWay::Relay);
         Self { flaky, dialed, spare, _fleet: fleet }
     }
 }
@@ -99,7 +99,7 @@ async fn agent_that_moves_to_another_replica_is_found_there() {
     flaky.relay.lead_to(spare.addresses.agents);
     assert_eq!(dialed.stop().await, tunnel_link::drain::DrainResult::Clean);
     until("the agent is at the other replica", || {
-        spare.registry.current(&name).is_some_and(|session| session.way == SessionWay::Direct)
+        spare.registry.current(&name).is_some_and(|session| session.way() == SessionWay::Direct)
     })
     .await;
     let mut raw = flaky.ask(&flaky.apps.mirror, "GET /", "").await;
@@ -114,7 +114,7 @@ async fn session_goes_on_where_it_is_although_its_agent_comes_back_at_another_re
     let stage = Stage::new(|config| fleet.join(config)).await;
     let (spare, own) = (fleet.replica().await, stage.gateway.addresses.agents);
     let flaky = Flaky::dialing(stage, own, Transport::default()).await;
-    assert_eq!(flaky.session.way, SessionWay::Direct);
+    assert_eq!(flaky.session.way(), SessionWay::Direct);
     let mut streams = Streams::open(&flaky, 3).await;
     streams.say().await;
     flaky.relay.lead_to(spare.addresses.agents);
@@ -211,7 +211,7 @@ async fn agent_that_starts_again_at_another_replica_is_found_there() {
     let answer = flaky.ask(&flaky.apps.mirror, "GET /", "").await.message().await.expect("an answer");
     assert_eq!(answer.status(), 200, "{answer:?}");
     let lane = current().expect("a lane");
-    assert_eq!(lane.way, SessionWay::Relay);
+    assert_eq!(lane.way(), SessionWay::Relay);
     assert_ne!(lane.instance, before, "it is the newer process's");
 }
 
@@ -263,7 +263,7 @@ async fn ticket_is_good_once_and_the_lane_is_named_by_the_replica_at_which_it_en
     let lane = Hello { relay: Some(ticket.clone()), ..pair.hello.clone() };
     let mut first = RawAgent::dial(&pair.dialed, &pair.token, lane.clone()).await;
     let welcome = first.welcome().await;
-    assert_eq!(welcome.session.get() >> REPLICA_SHIFT, ticket.replica);
+    assert_eq!(welcome.session.replica(), ticket.replica);
     let again = RawAgent::dial(&pair.dialed, &pair.token, lane.clone()).await.refusal().await;
     assert_eq!(again.0, PERMISSION_DENIED, "{again:?}");
     // A replica that never was.

@@ -14,7 +14,7 @@ use crate::net::{GATEWAY, Net, SOON, for_seeds};
 use crate::user;
 
 pub(crate) const REQUEST: DrainRequest =
-    DrainRequest { deadline: Duration::from_secs(5), redial_after: Duration::from_secs(1) };
+    DrainRequest { deadline: Duration::from_secs(5), redial_after: Duration::from_secs(1), moves: false };
 
 /// What `gateway::app` does at its end: tell agents, wait for channels, close sessions, cut the rest.
 pub(crate) async fn drain(gateway: Arc<Gateway>) -> DrainResult {

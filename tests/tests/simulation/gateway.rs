@@ -73,6 +73,7 @@ pub(crate) async fn run(shared: Arc<Shared>) -> turmoil::Result {
             keepalive_timeout: TIMEOUT,
             resume_grace: shared.world.resume_grace,
             lanes_max: 1,
+            relay_lanes_max: 8,
         },
         requests_max: 1_000,
         workspace_url: "".into(),

@@ -19,7 +19,7 @@ use super::network::Network;
 #[derive(Debug)]
 pub(super) struct ActiveSession {
     pub(super) session: Session,
-    id: SessionId,
+    pub(super) id: SessionId,
     secret: Bytes,
     pub(super) tasks: JoinSet<()>,
 }

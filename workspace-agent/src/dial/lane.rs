@@ -15,6 +15,7 @@ use tunnel_proto::limit::LANES_MAX;
 
 use super::active_session::ActiveSession;
 use super::network::Network;
+use super::served::ServedLink;
 use super::{Agent, AgentEvent, CLOSE_TIMEOUT};
 
 /// Lane that an agent is.
@@ -53,13 +54,23 @@ pub struct RelayLanes {
 
 impl RelayLanes {
     /// Returns the number of the next lane; `None` if there are as many as may be.
-    fn room(&mut self) -> Option<u32> {
+    pub(super) fn room(&mut self) -> Option<u32> {
         while self.tasks.try_join_next().is_some() {}
         u32::try_from(self.tasks.len()).ok().filter(|number| *number < LANES_MAX)
     }
 
+    /// Starts a lane.
+    pub(super) fn spawn(&mut self, lane: impl Future<Output = ()> + Send + 'static) {
+        drop(self.tasks.spawn(lane));
+    }
+
+    /// Returns the token that ends them.
+    pub(super) fn end(&self) -> CancellationToken {
+        self.end.clone()
+    }
+
     /// Ends them, after they have said so to their replicas.
-    pub(super) async fn end(&mut self) {
+    pub(super) async fn close(&mut self) {
         self.end.cancel();
         let said = async { while self.tasks.join_next().await.is_some() {} };
         drop(tokio::time::timeout(CLOSE_TIMEOUT, said).await);
@@ -91,8 +102,8 @@ impl<N: Network> Agent<N> {
             debug!(replica = wanted.replica, "relay lane not added: there are enough");
             return;
         };
-        let lane = self.lane(LaneKind::Relay(wanted), number).running(self.relays.end.clone());
-        drop(self.relays.tasks.spawn(lane));
+        let lane = self.lane(LaneKind::Relay(wanted), number).running(self.relays.end());
+        self.relays.spawn(lane);
     }
 
     /// Returns whether this agent has nothing to do once its session is over: a ticket is good for one.
@@ -101,7 +112,7 @@ impl<N: Network> Agent<N> {
     }
 
     /// Makes the agent of one more lane.
-    fn lane(&mut self, kind: LaneKind, number: u32) -> Self {
+    pub(super) fn lane(&mut self, kind: LaneKind, number: u32) -> Self {
         // A random generator of its own: lanes that break together must not come back together.
         let mut rolls = SmallRng::seed_from_u64((self.roll)().to_bits());
         Self {
@@ -130,8 +141,17 @@ impl<N: Network> Agent<N> {
 
     /// Boxed, because a lane is an agent that is started by an agent.
     fn running(self, stop: CancellationToken) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        self.running_from(None, stop)
+    }
+
+    /// The same, from a link on that is served already.
+    pub(super) fn running_from(
+        self,
+        served: Option<ServedLink>,
+        stop: CancellationToken,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(async move {
-            if let Err(error) = self.run(stop).await {
+            if let Err(error) = self.run_from(served, stop).await {
                 debug!(%error, "lane given up");
             }
         })

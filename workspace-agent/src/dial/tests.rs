@@ -17,6 +17,8 @@ use tunnel_proto::id::{Generation, SessionId};
 use tunnel_proto::limit::{CHANNELS_MAX, PAYLOAD_BYTES_MAX};
 use tunnel_proto::mux::{Settings, Side};
 
+use tunnel_link::grpc::drive;
+
 use super::*;
 use crate::Ports;
 

@@ -90,7 +90,7 @@ impl Claim {
             LinkRole::First => {
                 let was_current = self.registry.release(&self.session);
                 if let Some(peers) =
-                    self.peers.as_ref().filter(|_| was_current && self.session.way == SessionWay::Direct)
+                    self.peers.as_ref().filter(|_| was_current && self.session.way() == SessionWay::Direct)
                 {
                     peers.released(&self.session);
                 }

@@ -16,7 +16,7 @@ use tunnel_proto::id::{Generation, SessionId};
 use tunnel_proto::limit::{PAYLOAD_BYTES_MAX, REPLAY_BYTES_MAX};
 use tunnel_proto::mux::{ReplicaBudget, Settings, Side, replay_budget};
 use tunnel_proto::reason::Reason;
-use tunnel_proto::version::{FEATURE_LANES, FEATURE_RELAY_LANES, FEATURE_RESUME};
+use tunnel_proto::version::{FEATURE_LANES, FEATURE_MOVES, FEATURE_RELAY_LANES, FEATURE_RESUME};
 
 use super::claim::Claim;
 use super::{Owners, RETRY_AFTER, no_lane, refused, shutting_down};
@@ -136,6 +136,7 @@ impl SessionFactory {
             peer,
             ports: AgentPorts::of(&hello, &agreement),
             takes_relay_lanes: agreement.has(FEATURE_RELAY_LANES),
+            moves: agreement.has(FEATURE_MOVES),
             agent_version: hello.agent_version,
             requests_max: self.requests_max,
         });
@@ -192,7 +193,7 @@ impl SessionFactory {
         agreement: Agreement,
         resumes: bool,
     ) -> Result<AdmittedAgent, RpcRefused> {
-        let current = self.registry.of(&candidate.subject);
+        let current = self.current(&candidate.subject, SessionWay::Direct, Some(join.session));
         let foreign = || refused(Code::PermissionDenied, "there is no session that this lane could join", None);
         let (session, memory) =
             resume::judge_join(current.as_ref(), candidate.hello.instance, join).ok_or_else(foreign)?;
@@ -222,12 +223,14 @@ impl SessionFactory {
         }
     }
 
-    /// Returns the session of an agent that ends here: its own, or its relay lane.
-    fn current(&self, subject: &Subject, way: SessionWay) -> Option<Arc<LiveSession>> {
-        match way {
+    /// Returns the session of an agent that ends here: the one that it names, which may have become a relay lane meanwhile,
+    /// else its own, or its relay lane.
+    fn current(&self, subject: &Subject, way: SessionWay, named: Option<SessionId>) -> Option<Arc<LiveSession>> {
+        let is_named = |session: &LiveSession| named.is_some_and(|id| resume::role(session, id).is_some());
+        self.registry.find(subject, is_named).or_else(|| match way {
             SessionWay::Direct => self.registry.of(subject),
             SessionWay::Relay => self.registry.relay(subject),
-        }
+        })
     }
 
     /// Agrees to a new session or lane, unless this gateway drains: then the agent does better to dial elsewhere, or
@@ -254,7 +257,7 @@ impl SessionFactory {
     /// Returns whether a session or lane is here.
     #[must_use]
     pub fn has(&self, subject: &Subject, session: SessionId, way: SessionWay) -> bool {
-        self.current(subject, way).is_some_and(|current| resume::role(&current, session).is_some())
+        self.current(subject, way, Some(session)).is_some_and(|current| resume::role(&current, session).is_some())
     }
 
     /// Feeds an agent's session with the frames of `reader`, on a task of its own.
@@ -294,7 +297,7 @@ impl SessionFactory {
     /// agent gets a new one at once.
     fn resume(&self, candidate: &Candidate, resume: &Resume) -> Result<Option<Resumed>, RpcRefused> {
         let peer = candidate.peer;
-        let current = self.current(&candidate.subject, way_of(&candidate.hello));
+        let current = self.current(&candidate.subject, way_of(&candidate.hello), Some(resume.session));
         let (session, role) = match resume::judge(current.as_ref(), candidate.hello.instance, resume) {
             ResumeVerdict::Resume(session, role) => (session, role),
             ResumeVerdict::New => return Ok(None),
@@ -377,7 +380,7 @@ impl SessionFactory {
                 Subject::Cluster(_) => String::new(),
             },
             // The generation of a relay lane is that of the agent's own session.
-            seal: match (&self.peers, claim.role(), session.way) {
+            seal: match (&self.peers, claim.role(), session.way()) {
                 (Some(peers), LinkRole::First, SessionWay::Direct) => peers.seal(session),
                 (_, LinkRole::First | LinkRole::Lane(_), _) => Bytes::new(),
             },

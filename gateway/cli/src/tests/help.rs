@@ -27,6 +27,7 @@ fn help_has_usage_and_examples() {
       token        Make, list, rotate or revoke tokens of agents and users
       workspace    Make, start, stop and end workspaces, open them, and share their ports
       user         List users, and decide who may not come in
+      replicas     List the replicas of a gateway, and drain one
       environment  Have a CI job's Kubernetes resources be there, and end them
       forward      Bring ports of a workspace to this machine
       ssh          Log in to a workspace with SSH
@@ -56,6 +57,7 @@ fn help_has_usage_and_examples() {
       gateway workspace create my-app --agent cluster-1
       gateway workspace share my-app 3000 --with signed-in
       gateway user disable ann                      lets a user in no more
+      gateway replicas list                         the gateways that share one database
       gateway environment ensure --agent prod       in a CI job: its Kubernetes resources are ready
       gateway forward my-app 5432                   its port 5432 on this machine
       gateway ssh my-app                            a shell in it
@@ -69,7 +71,7 @@ fn help_has_usage_and_examples() {
 
 #[test]
 fn every_command_has_examples() {
-    for command in ["demo", "serve", "config", "token", "environment", "forward", "ssh", "ssh-config"] {
+    for command in ["demo", "serve", "config", "token", "replicas", "environment", "forward", "ssh", "ssh-config"] {
         let words = ["gateway", command];
         let help = Cli::try_parse_from(words.into_iter().chain(["--help"])).unwrap_err().to_string();
         assert!(help.contains("Examples:\n") && help.contains("--config <FILE>"), "{words:?}: {help}");

@@ -198,7 +198,7 @@ impl Edge {
                 (found.lane(), is_unreachable)
             }
             // Another process of the agent may be elsewhere by now.
-            Some(lane) if lane.way == SessionWay::Relay && lane.tunnel.is_detached() => {
+            Some(lane) if lane.way() == SessionWay::Relay && lane.tunnel.is_detached() => {
                 (Box::pin(self.elsewhere(visit.address)).await.lane().or(Some(lane)), false)
             }
             session => (session, false),
@@ -245,7 +245,7 @@ impl Edge {
     async fn forward(&self, granted: GrantedRequest) -> Result<Response<ResponseBody>, Failure> {
         let GrantedRequest { request, route, is_tcp } = granted;
         let permits = self.admit(&route, is_tcp)?;
-        if route.session.way == SessionWay::Relay {
+        if route.session.way() == SessionWay::Relay {
             self.failures.metrics.relayed();
         }
         let GrantedRoute { grant, session, owner, address, watch } = route;

@@ -92,8 +92,15 @@ async fn caller_without_a_certificate_is_refused() {
         .with_custom_certificate_verifier(Arc::new(SignedByAuthority { roots, provider }))
         .with_no_client_auth();
     connector.alpn_protocols = vec![ALPN.to_vec()];
-    let anonymous =
-        PeerTls { acceptor: replica.acceptor.clone(), connector: Arc::new(connector), uri: replica.uri.clone() };
+    let anonymous = PeerTls {
+        files: replica.files.clone(),
+        current: ArcSwap::from_pointee(Settings {
+            acceptor: replica.current.load().acceptor.clone(),
+            connector: Arc::new(connector),
+        }),
+        loaded: Stamp::new(),
+        uri: replica.uri.clone(),
+    };
     assert_eq!(handshake(&anonymous, &replica).await.1, "no_certificate");
 }
 

@@ -66,6 +66,10 @@ pub struct Displaced {
     pub cluster: ::prost::alloc::string::String,
     #[prost(uint64, tag = "3")]
     pub generation: u64,
+    /// Number of the agent's process that has the newer session. The same process, if it was asked to move, keeps this one
+    /// as a relay lane.
+    #[prost(uint64, tag = "4")]
+    pub instance: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Done {}

@@ -93,7 +93,7 @@ impl World {
             Body::Credit { grants } => grants.iter().for_each(|grant| self.take_credit(*grant)),
             Body::Ping { token } => self.pinged = Some(token),
             Body::Pong { token } => assert_eq!(Some(token), self.pong_due.take(), "another pong than asked for"),
-            Body::Drain { deadline_ms, redial_after_ms } => {
+            Body::Drain { deadline_ms, redial_after_ms, .. } => {
                 assert_eq!(self.drains_due.pop_front(), Some((deadline_ms, redial_after_ms)), "another drain");
                 self.backlog -= 1;
             }

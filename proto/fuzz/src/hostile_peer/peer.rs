@@ -214,7 +214,7 @@ impl World {
                 numbered(self.sent + 1, Body::Credit { grants })
             }
             6 => numbered(0, Body::Close { reason: Reason::Displaced, detail: String::from("x") }),
-            _ => numbered(0, Body::Drain { deadline_ms: 1, redial_after_ms: 2 }),
+            _ => numbered(0, Body::Drain { deadline_ms: 1, redial_after_ms: 2, moves: false }),
         };
         // A repeated number of the very first frame is its right one.
         let first = which % 8 == 3 && self.sent == 0;

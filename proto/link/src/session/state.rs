@@ -7,13 +7,12 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tunnel_proto::frame::Open;
-use tunnel_proto::hello::RelayTicket;
 use tunnel_proto::id::ChannelId;
 use tunnel_proto::limit::LANES_MAX;
-use tunnel_proto::mux::{Mux, MuxEvent, Room, SessionError};
+use tunnel_proto::mux::{DrainAsked, Mux, MuxEvent, Room, SessionError};
 use tunnel_proto::reason::Reason;
 
-use super::DrainRequest;
+use super::{DrainRequest, LinkRequest};
 
 /// The machine, and the tasks that wait for it.
 pub(super) struct SessionState {
@@ -25,9 +24,9 @@ pub(super) struct SessionState {
     pub(super) incoming: VecDeque<Open>,
     pub(super) accept: Option<Waker>,
     pub(super) draining: Option<DrainRequest>,
-    /// Relay lanes that the gateway wants and that no task has taken; more than there may be lanes are forgotten.
-    pub(super) lanes_wanted: VecDeque<RelayTicket>,
-    pub(super) lanes: Option<Waker>,
+    /// Links that the gateway wants and that no task has taken; more than there may be lanes are forgotten.
+    pub(super) link_requests: VecDeque<LinkRequest>,
+    pub(super) link_requests_waker: Option<Waker>,
     pub(super) end: Option<SessionError>,
     pub(super) link: Current,
 }
@@ -99,8 +98,8 @@ impl SessionState {
             incoming: VecDeque::new(),
             accept: None,
             draining: None,
-            lanes_wanted: VecDeque::new(),
-            lanes: None,
+            link_requests: VecDeque::new(),
+            link_requests_waker: None,
             end: None,
             link: Current::new(1),
         }
@@ -142,28 +141,32 @@ impl SessionState {
                     wakes.add(self.channels.get_mut(&channel).and_then(|waiting| waiting.write.take()));
                 }
                 MuxEvent::Reset(channel, reason) => self.wake_all(channel, reason, wakes),
-                MuxEvent::Draining { deadline_ms, redial_after_ms } => {
-                    self.draining = Some(DrainRequest {
-                        deadline: Duration::from_millis(u64::from(deadline_ms)),
-                        redial_after: Duration::from_millis(u64::from(redial_after_ms)),
-                    });
+                MuxEvent::Draining(DrainAsked { deadline_ms, redial_after_ms, moves }) => {
+                    let redial_after = Duration::from_millis(u64::from(redial_after_ms));
+                    let deadline = Duration::from_millis(u64::from(deadline_ms));
+                    self.draining = Some(DrainRequest { deadline, redial_after, moves });
                     wakes.add(self.accept.take());
-                }
-                MuxEvent::LaneWanted(wanted) => {
-                    if self.lanes_wanted.len() < LANES_MAX as usize {
-                        self.lanes_wanted.push_back(wanted);
-                        wakes.add(self.lanes.take());
+                    if moves {
+                        self.ask_for_link(LinkRequest::Move { within: redial_after }, wakes);
                     }
                 }
+                MuxEvent::LaneWanted(wanted) => self.ask_for_link(LinkRequest::Lane(wanted), wakes),
             }
         }
         if self.end.is_some() {
             wakes.add(self.accept.take());
-            wakes.add(self.lanes.take());
+            wakes.add(self.link_requests_waker.take());
         }
         // Without a link, no task waits for frames to send.
         if self.transmit.is_some() && (self.mux.wants_transmit() || !self.mux.is_up()) {
             wakes.transmit = self.transmit.take();
+        }
+    }
+
+    fn ask_for_link(&mut self, request: LinkRequest, wakes: &mut Wakes) {
+        if self.link_requests.len() < LANES_MAX as usize {
+            self.link_requests.push_back(request);
+            wakes.add(self.link_requests_waker.take());
         }
     }
 

@@ -1,0 +1,134 @@
+//! The end of a gateway: agents go elsewhere or wait, requests and streams finish within a time limit, and sessions end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+use tunnel_link::drain::{Drain, DrainResult};
+use tunnel_proto::reason::Reason;
+
+use super::App;
+use super::replicas::ReplicaParts;
+use gateway_agents::peers::MaybePeers;
+use gateway_agents::registry::{LiveSession, Registry};
+use gateway_store::DrainRequest;
+
+/// Earliest redial of agents after their session was drained, so that a restart does not become a storm.
+const REDIAL_AFTER: Duration = Duration::from_secs(1);
+
+/// Longest wait for agents that were asked to move, behind the time over which they spread.
+const MOVE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Interval of checks whether requests have ended in a drain.
+const QUIET_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The end of all sessions in a drain.
+pub(super) struct SessionsDrain {
+    registry: Arc<Registry>,
+    drain: Drain,
+    /// Cancelled once all sessions are closed.
+    closed: CancellationToken,
+    peers: MaybePeers,
+    /// Drain that the operator asks of this replica.
+    asked: watch::Receiver<Option<DrainRequest>>,
+    /// Time limit of what is under way.
+    deadline: Duration,
+    /// Agents that the other replicas take in a second, at least.
+    moves_per_second: u32,
+}
+
+impl SessionsDrain {
+    /// Makes it for a gateway that is about to run.
+    pub(super) fn of(app: &App) -> Self {
+        Self {
+            registry: app.base.registry.clone(),
+            drain: app.base.drain.clone(),
+            closed: app.closed.clone(),
+            peers: app.edge.peers.clone(),
+            asked: ReplicaParts::drain_asked(app.replica.as_ref()),
+            deadline: app.config.timeouts.drain,
+            moves_per_second: app.config.limits.sessions_per_second,
+        }
+    }
+
+    /// Waits until this gateway has to end, and drains.
+    pub(super) async fn run(mut self, stop: &CancellationToken, replaced: &CancellationToken) -> DrainResult {
+        let mut asked = self.asked.clone();
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = replaced.cancelled() => {}
+            () = wait_for(&mut self.asked, DrainRequest::Finish) => {}
+        }
+        info!(tasks = self.drain.live(), "draining");
+        tokio::select! {
+            drained = self.drain_within(self.deadline) => drained,
+            () = wait_for(&mut asked, DrainRequest::Now) => self.drain_within(Duration::ZERO).await,
+        }
+    }
+
+    /// Tells agents that the gateway drains, and ends requests, streams and sessions. Agents that can move to another replica
+    /// have a session there first, so that their workspaces are never without one.
+    async fn drain_within(&self, deadline: Duration) -> DrainResult {
+        let sessions = self.registry.with_relays();
+        let have_room = match &self.peers {
+            Some(peers) if !deadline.is_zero() => peers.have_room().await,
+            Some(_) | None => false,
+        };
+        let spread = spread_of(sessions.len(), self.moves_per_second).min(deadline / 2);
+        for session in &sessions {
+            if !(have_room && session.ask_to_move(deadline, spread)) {
+                session.tunnel.drain(deadline, REDIAL_AFTER);
+            }
+        }
+        // Requests and streams first; sessions carry them, and are closed when these are through or time is up.
+        let (drained, cut) = tokio::join!(self.drain.run(deadline), self.close_when_quiet(deadline, spread));
+        let drained = match drained {
+            DrainResult::Clean if cut == 0 => DrainResult::Clean,
+            DrainResult::Clean => DrainResult::Cut(cut),
+            DrainResult::Cut(tasks) => DrainResult::Cut(tasks.max(cut)),
+        };
+        if let DrainResult::Cut(tasks) = drained {
+            warn!(tasks, "cut what did not finish in time");
+        }
+        drained
+    }
+
+    /// Closes sessions once their agents have moved and no request uses them any more, so that a drain takes no longer than
+    /// its work, and then stops accepting agents. Returns how many requests and streams were cut because the time was up.
+    async fn close_when_quiet(&self, deadline: Duration, spread: Duration) -> usize {
+        let now = Instant::now();
+        let (by, move_by) = (now + deadline.saturating_sub(2 * QUIET_INTERVAL), now + spread + MOVE_PATIENCE);
+        let waits = |session: &Arc<LiveSession>, now| session.in_flight() > 0 || (now < move_by && session.is_moving());
+        loop {
+            let now = Instant::now();
+            if now >= by || !self.registry.with_relays().iter().any(|session| waits(session, now)) {
+                break;
+            }
+            tokio::time::sleep(QUIET_INTERVAL).await;
+        }
+        let mut cut = 0;
+        for session in self.registry.with_relays() {
+            cut += session.in_flight();
+            session.tunnel.close(Reason::Shutdown, "the gateway is shutting down");
+        }
+        self.closed.cancel();
+        cut
+    }
+}
+
+/// Returns the time over which agents spread their dials, so that the other replicas can take them.
+fn spread_of(agents: usize, per_second: u32) -> Duration {
+    let agents = u32::try_from(agents).unwrap_or(u32::MAX);
+    Duration::from_secs_f64(f64::from(agents) / f64::from(per_second.max(1)))
+}
+
+/// Waits until the operator asks for a drain, this one or one that waits for less.
+async fn wait_for(asked: &mut watch::Receiver<Option<DrainRequest>>, least: DrainRequest) {
+    if asked.wait_for(|request| *request >= Some(least)).await.is_err() {
+        // One gateway alone is not asked.
+        std::future::pending().await
+    }
+}

@@ -1,0 +1,236 @@
+#!/usr/bin/env bash
+# Three replicas behind HAProxy, on one PostgreSQL: users ask one, the agent dialed another, and replicas are killed, stopped,
+# drained and started again under what users have open at the others.
+#   KILLS=50 tests/real/suites/replicas.sh    more kills than the five of a usual run
+source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/common.sh"
+
+[ -n "$DIRECT" ] && { echo "replicas: nothing to check without the gateway"; finish; }
+KILLS=${KILLS:-5}
+PG=$(command -v postgres) || PG=$(compgen -G '/usr/lib/postgresql/*/bin/postgres' | sort -V | tail -n 1)
+command -v jq >/dev/null || give_up "jq is not installed: tests/real/install.sh"
+[ -n "$PG" ] || give_up "PostgreSQL is not installed: tests/real/install.sh"
+PG=$(dirname -- "$PG")
+DATA=$(mktemp -d)
+chmod 755 "$DATA"
+# The database is on a disk that is faster than most, and is thrown away.
+trap 'status=$?; stop postgres; rm -rf "$DATA"; (exit "$status"); cleanup' EXIT
+PG_PORT=$(free_port)
+as_server=()
+[ "$(id -u)" = 0 ] && as_server=(setpriv --reuid postgres --regid postgres --init-groups --)
+query() { PGCONNECT_TIMEOUT=5 psql -qtA -h 127.0.0.1 -p "$PG_PORT" -U gateway -d "$2" -c "$1" 2>>"$OUT/psql.log"; }
+prepare_server() {
+  [ ${#as_server[@]} = 0 ] || chown -R postgres: "$DATA"
+  cd "$DATA" && "${as_server[@]}" "$PG/initdb" -D "$DATA/data" -U gateway --auth=trust -E UTF8 --locale=C.UTF-8 --no-sync
+}
+start_server() {
+  spawn postgres "${as_server[@]}" "$PG/postgres" -D "$DATA/data" -c listen_addresses=127.0.0.1 -c "port=$PG_PORT" \
+    -c "unix_socket_directories=$DATA" -c fsync=off
+  until_ok 30 query 'SELECT 1' postgres >/dev/null || give_up "PostgreSQL does not start: $(tail -n 1 "$OUT/postgres.log")"
+}
+(prepare_server) >"$OUT/initdb.log" 2>&1 || give_up "initdb: $(tail -n 1 "$OUT/initdb.log")"
+start_server
+query 'CREATE DATABASE gateway' postgres || give_up "no database: $(tail -n 1 "$OUT/postgres.log")"
+
+# --- three replicas, each with a certificate of its own ---------------------------------------------------------------
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "$OUT/ca.key" -out "$OUT/ca.pem" -days 2 \
+  -subj /CN=replicas -addext basicConstraints=critical,CA:true >>"$OUT/openssl.log" 2>&1
+# certificate NAME URI
+certificate() {
+  openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "$OUT/$1.key" -out "$OUT/$1.csr" -subj "/CN=$1" &&
+    openssl x509 -req -in "$OUT/$1.csr" -CA "$OUT/ca.pem" -CAkey "$OUT/ca.key" -CAcreateserial -days 2 -out "$OUT/$1.pem" \
+      -extfile <(printf 'subjectAltName=URI:%s\nextendedKeyUsage=serverAuth,clientAuth\n' "$2")
+}
+NAMES=(one two three)
+PUBLIC=$(free_port)
+AGENTS=$(free_port)
+declare -A PUBLIC_OF AGENTS_OF ADMIN_OF PEERS_OF
+cp "$APPS/haproxy-replicas.cfg" "$OUT/haproxy.cfg"
+for number in 1 2 3; do
+  name=${NAMES[$((number - 1))]}
+  certificate "$name" spiffe://localhost/replica >>"$OUT/openssl.log" 2>&1 || give_up "no certificate: $(tail -n 1 "$OUT/openssl.log")"
+  PUBLIC_OF[$name]=$(free_port)
+  AGENTS_OF[$name]=$(free_port)
+  ADMIN_OF[$name]=$(free_port)
+  PEERS_OF[$name]=$(free_port)
+  sed -i "s|@PUBLIC$number@|${PUBLIC_OF[$name]}|; s|@AGENTS$number@|${AGENTS_OF[$name]}|; s|@ADMIN$number@|${ADMIN_OF[$name]}|" "$OUT/haproxy.cfg"
+done
+sed -i "s|@USERS@|$PUBLIC|; s|@AGENTS@|$AGENTS|" "$OUT/haproxy.cfg"
+for name in "${NAMES[@]}"; do
+  cat >"$OUT/$name.toml" <<TOML
+zone = "localhost"
+public_url = "http://localhost:$PUBLIC"
+directory = "store"
+[listen]
+public = "127.0.0.1:${PUBLIC_OF[$name]}"
+agents = "127.0.0.1:${AGENTS_OF[$name]}"
+admin = "127.0.0.1:${ADMIN_OF[$name]}"
+peers = "127.0.0.1:${PEERS_OF[$name]}"
+[tls.peers]
+cert = "$name.pem"
+key = "$name.key"
+ca = "ca.pem"
+[store]
+url = "postgres://gateway@127.0.0.1:$PG_PORT/gateway"
+key_file = "shared.key"
+[limits]
+connections = 1000
+sessions = 1000
+[timeouts]
+drain = "20s"
+TOML
+done
+# The operator's commands.
+gateway() { env NO_COLOR=1 "$REAL_GATEWAY" --config "$OUT/one.toml" "$@"; }
+# start NAME : a replica, until it is ready.
+start() {
+  spawn "$1" env NO_COLOR=1 "$REAL_GATEWAY" --config "$OUT/$1.toml" serve
+  until_ok 20 curl -sf "http://127.0.0.1:${ADMIN_OF[$1]}/readyz" || give_up "replica $1 does not become ready: $(tail -n 1 "$OUT/$1.log")"
+}
+replicas() { gateway replicas list -o json 2>>"$OUT/list.log"; }
+# id_of NAME : the number of its process start.
+id_of() { replicas | jq -r ".[] | select(.peer_url | endswith(\":${PEERS_OF[$1]}\")) | .id" | tail -n 1; }
+living() { replicas | jq length; }
+live() { [ "$(living)" = "$1" ]; }
+[ -x "$REAL_GATEWAY" ] && [ -x "$REAL_AGENT" ] || give_up "build first: cargo build --release ($REAL_GATEWAY or $REAL_AGENT is missing)"
+for name in "${NAMES[@]}"; do start "$name"; done
+spawn haproxy haproxy -W -f "$OUT/haproxy.cfg"
+wait_port haproxy "$PUBLIC"
+check "three replicas are listed" live 3
+start_echo
+start_files
+user_token
+spawn_agent agent "$WORKSPACE"
+until_ok 20 attached "$WORKSPACE" || give_up "the agent does not attach: $(tail -n 1 "$OUT/agent.log")"
+SUM=$(sha256sum <"$OUT/files/blob.bin")
+
+# --- any replica answers ----------------------------------------------------------------------------------------------
+# at NAME ARGUMENTS… PATH-URL : a visit by way of one replica.
+at() { local name=$1; shift; visit --connect-to "::127.0.0.1:${PUBLIC_OF[$name]}" "$@"; }
+answers_at() { at "$1" -f --max-time 5 "http://$(host_of "$ECHO_PORT")/" -o /dev/null; }
+# holder : the replica that the agent dialed.
+holder() {
+  local name
+  for name in "${NAMES[@]}"; do
+    curl -sf --max-time 2 "http://127.0.0.1:${ADMIN_OF[$name]}/debug/sessions" 2>/dev/null |
+      jq -e "any(.[]; .workspace == \"$WORKSPACE\" and .way == \"direct\")" >/dev/null && echo "$name"
+  done
+}
+one_holder() { [ "$(holder | wc -l)" = 1 ]; }
+for name in "${NAMES[@]}"; do
+  # One that was asked before the agent was there knows of its absence for a second.
+  check "a request by way of $name" until_ok 2 answers_at "$name"
+  same "a file of 20 MB by way of $name is the same bytes" "$SUM" "$(at "$name" "http://$(host_of "$FILES_PORT")/blob.bin" | sha256sum)"
+done
+check "one replica has the agent" one_holder
+lanes() { [ "$(replicas | jq '[.[].lanes_ended] | add')" = "$1" ]; }
+check "two have a relay lane, as they report" until_ok 10 lanes 2
+
+# --- who is no replica gets nothing -----------------------------------------------------------------------------------
+certificate other spiffe://localhost/agent/x >>"$OUT/openssl.log" 2>&1
+peers_answer() { curl -sk --http2 --max-time 3 "$@" "https://127.0.0.1:${PEERS_OF[one]}/peers.v1.Peers/Meet" -o /dev/null; }
+if peers_answer; then fail "the port for replicas answers a caller without a certificate"; else ok "the port for replicas answers no caller without a certificate"; fi
+if peers_answer --cert "$OUT/other.pem" --key "$OUT/other.key"; then fail "it answers the certificate of an agent"; else ok "nor one with the certificate of another role"; fi
+until_ok 5 grep -q 'code="role"' "$OUT/one.log" && ok "which is logged with its code" || fail "no code in the log: $(tail -n 1 "$OUT/one.log")"
+sed "s|^zone = .*|zone = \"other.localhost\"|; s|:${PUBLIC_OF[one]}|:$(free_port)|; s|:${AGENTS_OF[one]}|:$(free_port)|; s|:${ADMIN_OF[one]}|:$(free_port)|; s|:${PEERS_OF[one]}|:$(free_port)|; s|one.pem|zone.pem|; s|one.key|zone.key|" "$OUT/one.toml" >"$OUT/zone.toml"
+certificate zone spiffe://other.localhost/replica >>"$OUT/openssl.log" 2>&1
+spawn zone env NO_COLOR=1 "$REAL_GATEWAY" --config "$OUT/zone.toml" serve
+ends_within 20 zone && [ "$STATUS" != 0 ] && grep -q 'another zone' "$OUT/zone.log" && ok "a replica of another zone is refused at its start" ||
+  fail "a replica of another zone: $(tail -n 1 "$OUT/zone.log")"
+
+# --- kill -9 under a WebSocket, an upload and a download of another replica ---------------------------------------------
+# other_than NAME : a replica that is not this one.
+other_than() { local name; for name in "${NAMES[@]}"; do [ "$name" = "$1" ] || { echo "$name"; return; }; done; }
+lost=0
+printf 'kill of the replica that has the agent; milliseconds until a request by way of another is answered:\n' >"$OUT/kills.txt"
+for round in $(seq "$KILLS"); do
+  until_ok 20 one_holder || { fail "round $round: no replica has the agent"; break; }
+  held=$(holder)
+  user=$(other_than "$held")
+  until_ok 10 answers_at "$user" || { fail "round $round: not reached by way of $user"; break; }
+  rm -f "$OUT/killed"
+  spawn "socket-$round" env REAL_USER_TOKEN="$USER_TOKEN" node "$APPS/ws_client.mjs" --connect "127.0.0.1:${PUBLIC_OF[$user]}" \
+    --host "$(host_of "$ECHO_PORT")" --text "round $round: a WebSocket at $user while $held is killed" --until-file "$OUT/killed"
+  at "$user" --limit-rate 4M "http://$(host_of "$FILES_PORT")/blob.bin" -o "$OUT/down-$round.bin" &
+  down=$!
+  at "$user" --limit-rate 4M -T "$OUT/files/blob.bin" "http://$(host_of "$ECHO_PORT")/sum" -o "$OUT/up-$round.txt" &
+  up=$!
+  sleep 1.5
+  signal KILL "$held"
+  ends_within 2 "$held"
+  began=$(now_ms)
+  until_ok 15 answers_at "$user" || fail "round $round: no answer by way of $user after $held was killed"
+  took=$(($(now_ms) - began))
+  printf '%s: %s\n' "$held" "$took" >>"$OUT/kills.txt"
+  wait "$down" "$up"
+  [ "$(sha256sum <"$OUT/down-$round.bin")" = "$SUM" ] && [ "$(cat "$OUT/up-$round.txt")" = "$SUM" ] || { lost=$((lost + 1)); }
+  rm -f "$OUT/down-$round.bin"
+  touch "$OUT/killed"
+  collect "socket-$round" 60
+  start "$held"
+done
+same "uploads and downloads that lost a byte in $KILLS kills" 0 "$lost"
+
+# --- kill -9 of the replica that users are at: what ends there is lost, and the others go on ---------------------------
+held=$(holder)
+user=$(other_than "$held")
+signal KILL "$user"
+ends_within 2 "$user"
+check "users of the others notice nothing when a replica without the agent dies" answers_at "$held"
+start "$user"
+
+# --- a replica that stands still for longer than its lease ------------------------------------------------------------
+held=$(holder)
+user=$(other_than "$held")
+rm -f "$OUT/thawed"
+spawn still env REAL_USER_TOKEN="$USER_TOKEN" node "$APPS/ws_client.mjs" --connect "127.0.0.1:${PUBLIC_OF[$user]}" \
+  --host "$(host_of "$ECHO_PORT")" --text "a WebSocket at $user while $held stands still" --until-file "$OUT/thawed"
+sleep 1
+signal STOP "$held"
+began=$(now_ms)
+moved() { local now; now=$(holder | grep -vx "$held"); [ -n "$now" ]; }
+check "the agent is at another replica" until_ok 60 moved
+printf 'stopped: agent elsewhere after %s ms\n' "$(($(now_ms) - began))" >>"$OUT/kills.txt"
+check "and is reached there" until_ok 10 answers_at "$user"
+sleep 18
+signal CONT "$held"
+ends_within 30 "$held" && ok "the replica whose lease was over ends when it wakes" || fail "the replica that woke still runs"
+check "and changes nothing for the agent" answers_at "$user"
+touch "$OUT/thawed"
+collect still 90
+start "$held"
+
+# --- drain ------------------------------------------------------------------------------------------------------------
+rm -f "$OUT/drained"
+printf 'token %s\n' "$USER_TOKEN" >"$OUT/credentials"
+for name in "${NAMES[@]}"; do
+  [ "$name" = "$(holder)" ] || { user=$name; break; }
+done
+REAL_CREDENTIALS=$(cat "$OUT/credentials") spawn load node "$APPS/steady_load.mjs" --connect "127.0.0.1:$PUBLIC" \
+  --host "$(host_of "$ECHO_PORT")" --rate 100 --until-file "$OUT/drained"
+for name in "${NAMES[@]}"; do
+  check "$name drains and ends when the operator asks" timeout 60 env NO_COLOR=1 "$REAL_GATEWAY" --config "$OUT/one.toml" replicas drain "$(id_of "$name")" --wait
+  ends_within 30 "$name" && same "with exit status 0" 0 "$STATUS" || fail "$name still runs after its drain"
+  start "$name"
+done
+touch "$OUT/drained"
+collect load 60
+check "a drain of a number that no replica has is refused" sh -c "! env NO_COLOR=1 '$REAL_GATEWAY' --config '$OUT/one.toml' replicas drain 999999 2>/dev/null"
+
+# --- the database is gone ---------------------------------------------------------------------------------------------
+held=$(holder)
+user=$(other_than "$held")
+rm -f "$OUT/back"
+spawn away env REAL_USER_TOKEN="$USER_TOKEN" node "$APPS/ws_client.mjs" --connect "127.0.0.1:${PUBLIC_OF[$user]}" \
+  --host "$(host_of "$ECHO_PORT")" --text "a WebSocket at $user while the database is gone" --until-file "$OUT/back"
+sleep 1
+signal QUIT postgres
+ends_within 10 postgres
+sleep 20
+for name in "$held" "$user"; do check "while the database is gone, requests by way of $name are answered" answers_at "$name"; done
+start_server
+check "all replicas live when it is back" until_ok 30 live 3
+for name in "${NAMES[@]}"; do check "and answer: $name" until_ok 10 answers_at "$name"; done
+touch "$OUT/back"
+collect away 60
+check "no program panicked" sh -c "! grep -n panicked '$OUT'/*.log"
+finish
