@@ -9,6 +9,7 @@ use tracing::{info, warn};
 use tunnel_link::drain::{Drain, DrainResult};
 use tunnel_proto::reason::Reason;
 
+use super::changes::Travelling;
 use super::ci::CiParts;
 use super::{App, outage};
 use gateway_agents::expiry;
@@ -70,10 +71,12 @@ impl App {
         self.ci.execute(&self.base, &self.controller.changes, &background);
         let (registry, store) = (self.base.registry.clone(), self.base.store.clone());
         let configs = &self.controller.configs;
+        let (changes, environments) = (self.controller.changes.clone(), self.environments.environments.clone());
         self.environments.execute(registry, store, configs, &self.base.drain, &background, &self.closed);
         execute(self.controller, &self.ci, &background, &self.closed);
         if let Some(replica) = self.replica {
-            replica.execute(&self.base, &self.agents, &background, &self.closed, &self.replaced);
+            let travelling = Travelling { changes, environments };
+            replica.execute(&self.base, &self.agents, travelling, &background, &self.closed, &self.replaced);
         }
         let public = self.public.clone();
         background.spawn(async move { public.greet_provider().await });
