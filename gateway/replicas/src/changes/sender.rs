@@ -131,7 +131,7 @@ mod tests {
     /// Two replicas; the second takes a while for each message.
     struct Stage {
         own: Arc<OwnChanges>,
-        sent: mpsc::UnboundedReceiver<(u64, ChangeSet)>,
+        sent: mpsc::Receiver<(u64, ChangeSet)>,
         _tasks: JoinSet<()>,
     }
 
@@ -139,13 +139,13 @@ mod tests {
 
     impl Stage {
         fn new() -> Self {
-            let (own, (note, sent)) = (Arc::new(OwnChanges::default()), mpsc::unbounded_channel());
+            let (own, (note, sent)) = (Arc::new(OwnChanges::default()), mpsc::channel(64));
             let (gathered, mut tasks) = (own.clone(), JoinSet::new());
             tasks.spawn(async move {
                 let send = |addressee: Addressee, set: ChangeSet| {
                     let note = note.clone();
                     async move {
-                        note.send((addressee.replica, set)).expect("the test goes on");
+                        note.send((addressee.replica, set)).await.expect("the test goes on");
                         if addressee.replica == 2 {
                             sleep(SLOW).await;
                         }
