@@ -2,6 +2,7 @@
 //! its submodules, that knows every crate.
 
 mod assemble;
+mod changes;
 mod ci;
 mod drain;
 mod environment_api;

@@ -22,5 +22,7 @@ mod identity;
 mod intents;
 #[path = "clusters/links.rs"]
 mod links;
+#[path = "clusters/replicas.rs"]
+mod replicas;
 #[path = "clusters/support.rs"]
 mod support;

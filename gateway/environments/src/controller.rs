@@ -37,11 +37,16 @@ const FORGET_AFTER: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 /// cluster (`permits`), so many slow clusters do not keep the others from being reconciled.
 const VISITS_MAX: usize = 128;
 
+/// Most environments that wait because of an announcement from elsewhere. Of more, the store is read for those that are due.
+pub(super) const ANNOUNCED_MAX: usize = 10_000;
+
 /// Environments to reconcile immediately because their desired state changed, or because their turn has come.
 #[derive(Debug, Default)]
 pub(super) struct Wakes {
     waiting: Mutex<BTreeMap<EnvironmentId, bool>>,
     some: Notify,
+    /// Any environment may be due.
+    all: Notify,
 }
 
 impl Wakes {
@@ -49,6 +54,30 @@ impl Wakes {
     pub(super) fn wake(&self, id: EnvironmentId) {
         self.waiting.lock().insert(id, true);
         self.some.notify_one();
+    }
+
+    /// Has an environment reconciled that another process changed. `is_urgent` ends any pause. No controller may be there to
+    /// take it: then these have a bound.
+    pub(super) fn announced(&self, id: EnvironmentId, is_urgent: bool) {
+        {
+            let mut waiting = self.waiting.lock();
+            if waiting.len() < ANNOUNCED_MAX || waiting.contains_key(&id) {
+                *waiting.entry(id).or_default() |= is_urgent;
+                self.some.notify_one();
+                return;
+            }
+        }
+        self.all();
+    }
+
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.lock().len()
+    }
+
+    /// Has the store read for environments that are due.
+    pub(super) fn all(&self) {
+        self.all.notify_one();
     }
 
     /// Has environments reconciled whose turn has come. Their pauses go on.
@@ -182,6 +211,10 @@ impl EnvironmentsShared {
                 woken = self.wakes.woken() => {
                     let now = Instant::now();
                     woken.into_iter().for_each(|(id, is_urgent)| queue.add(id, now, is_urgent));
+                }
+                () = self.wakes.all.notified() => {
+                    queue.read_at = None;
+                    self.tick(&mut queue).await;
                 }
                 Ok(()) = outside.arrivals.changed() => self.arrived(&mut queue, &outside.registry),
                 Ok(()) = outside.configs.changed() => self.read_access().await,

@@ -7,6 +7,7 @@
 //! * `plan` (pure) decides the next step of an environment, and `reconcile` carries it out. `controller` knows which
 //!   environments are due, `cluster_permits` (pure) queues calls to one cluster, and `arrivals` (pure) notes which agents
 //!   connected. `call` has a step carried out by the cluster's agent
+//! * [`elsewhere`] connects all this with other replicas
 //! * `policy` answers from memory, without asking the store, which jobs may have environments. `identity` (pure) is the
 //!   user that the agent impersonates
 //!
@@ -16,6 +17,7 @@ mod arrivals;
 mod call;
 mod cluster_permits;
 mod controller;
+pub mod elsewhere;
 pub mod files;
 mod identity;
 pub mod on_record;

@@ -98,7 +98,20 @@ impl Broadcaster {
         streams.entry(id).or_insert_with(|| broadcast::Sender::new(EVENTS_KEPT)).subscribe()
     }
 
-    /// Notifies all followers of an environment.
+    /// Returns whether an environment has followers.
+    pub(super) fn is_followed(&self, id: EnvironmentId) -> bool {
+        self.streams.lock().get(&id).is_some_and(|stream| stream.receiver_count() > 0)
+    }
+
+    /// Has the followers of all environments read the store.
+    pub(super) fn tell_all(&self) {
+        let settled = Arc::new(Notification::Settled);
+        for stream in self.streams.lock().values() {
+            stream.send(settled.clone()).ok();
+        }
+    }
+
+    /// Notifies all followers of an environment in this process.
     pub(super) fn tell(&self, id: EnvironmentId, told: Notification) {
         let stream = self.streams.lock().get(&id).cloned();
         if let Some(stream) = stream {

@@ -141,6 +141,7 @@ impl EnvironmentsShared {
         match (plan::next(&state, self.now()), preparation) {
             (EnvironmentStep::Wait(at), _) => return Ok(AfterStep::At(at)),
             (EnvironmentStep::Rest, _) | (EnvironmentStep::Apply | EnvironmentStep::GiveUp(_), None) => {
+                // Nothing was stored, so other replicas have nothing to read.
                 self.hub.tell(id, Notification::Settled);
                 return Ok(AfterStep::Rest);
             }
@@ -179,7 +180,7 @@ impl EnvironmentsShared {
 
     /// Reports that an environment waits for its turn, and sets the latest time of the next look.
     fn queued(&self, id: EnvironmentId, give_up_at: Option<UnixSeconds>) -> AfterStep {
-        self.hub.tell(id, Notification::Event(EnvironmentEvent::Waiting { why: "queued" }));
+        self.tell(id, Notification::Event(EnvironmentEvent::Waiting { why: "queued" }));
         let at = self.now().later(QUEUE_PAUSE);
         AfterStep::Queue(give_up_at.map_or(at, |give_up_at| give_up_at.min(at)))
     }
@@ -298,7 +299,7 @@ impl EnvironmentsShared {
         let tell = |progress: CallProgress| {
             let CallProgress { object, step, message } = progress;
             let progress = ObjectProgress { object: from_wire(object), step, message };
-            self.hub.tell(id, Notification::Event(EnvironmentEvent::Object(progress)));
+            self.tell(id, Notification::Event(EnvironmentEvent::Object(progress)));
         };
         let mut under_way = self.calls.call(&agent, call, &tell);
         loop {
@@ -342,7 +343,7 @@ impl EnvironmentsShared {
         self.store.note_tries(id, tries).await?;
         if let (Some((code, message)), Some(at)) = (&tries.failure, tries.retry_at) {
             let retrying = EnvironmentEvent::Retrying { code: code.clone(), message: message.clone(), at };
-            self.hub.tell(id, Notification::Event(retrying));
+            self.tell(id, Notification::Event(retrying));
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::call::{Calls, Sessions};
 use super::cluster_permits::ClusterPermits;
 use super::controller::{Outside, Wakes};
+use super::elsewhere::OwnChanges;
 use super::files::{NoTemplate, TemplateFiles};
 use super::on_record::OnRecord;
 use super::policy::{AccessPolicy, AccessVerdict, AllowedCluster};
@@ -74,6 +75,7 @@ pub(super) struct EnvironmentsShared {
     pub(super) access: AccessPolicy,
     pub(super) hub: Broadcaster,
     pub(super) wakes: Wakes,
+    pub(super) own: OwnChanges,
     pub(super) permits: Mutex<ClusterPermits>,
     pub(super) calls: Box<dyn Calls>,
     pub(super) audit: Audit,
@@ -128,6 +130,7 @@ impl Environments {
             access,
             hub,
             wakes,
+            own: OwnChanges::default(),
             permits,
             calls,
             audit,
@@ -328,6 +331,10 @@ impl Environments {
         prepare::fill(template, info)
     }
 
+    pub(super) fn shared(&self) -> &EnvironmentsShared {
+        &self.inner
+    }
+
     pub(super) fn hub(&self) -> &Broadcaster {
         &self.inner.hub
     }
@@ -404,8 +411,8 @@ impl Environments {
             how,
         };
         by.record(AuditRecord::new(event));
-        self.inner.wakes.wake(changed.id);
-        self.inner.hub.tell(changed.id, super::progress::Notification::Settled);
+        self.inner.wake(changed.id);
+        self.inner.tell(changed.id, super::progress::Notification::Settled);
     }
 }
 

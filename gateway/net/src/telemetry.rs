@@ -151,6 +151,41 @@ impl RunEnd {
     }
 }
 
+/// Label of [`Metrics::changes`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WayLabel {
+    way: &'static str,
+}
+
+/// Way of a change between replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeWay {
+    /// Sent to another replica, once for each.
+    Sent,
+    /// Not sent: the replica did not take it. It finds it in the store.
+    Unsent,
+    /// Received from another replica.
+    Received,
+    /// Found in the store.
+    Found,
+    /// Too many to name were sent, received or found: "everything" instead, once each.
+    Everything,
+}
+
+impl ChangeWay {
+    const ALL: [Self; 5] = [Self::Sent, Self::Unsent, Self::Received, Self::Found, Self::Everything];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Sent => "sent",
+            Self::Unsent => "unsent",
+            Self::Received => "received",
+            Self::Found => "found",
+            Self::Everything => "everything",
+        }
+    }
+}
+
 /// Time from asking for a job to its agent's connection. Units: seconds.
 #[derive(Clone, Debug)]
 struct UpTimes(Histogram);
@@ -190,6 +225,7 @@ pub struct Metrics {
     runs: Counter,
     run_ends: Family<EndLabel, Counter>,
     run_up: UpTimes,
+    changes: Family<WayLabel, Counter>,
 }
 
 /// Names of the classes of a status code, in order.
@@ -232,7 +268,11 @@ impl Default for Metrics {
             runs: Counter::default(),
             run_ends: Family::default(),
             run_up: UpTimes::default(),
+            changes: Family::default(),
         };
+        for way in ChangeWay::ALL {
+            drop(metrics.changes.get_or_create(&WayLabel { way: way.as_str() }));
+        }
         for end in TcpEnd::ALL {
             drop(metrics.tcp_ended.get_or_create(&EndLabel { end: end.as_str() }));
         }
@@ -357,6 +397,18 @@ impl Metrics {
         self.run_ends.get_or_create(&EndLabel { end: end.as_str() }).inc();
     }
 
+    /// Counts changes that travel between replicas.
+    pub fn changes(&self, way: ChangeWay, count: usize) {
+        let count = u64::try_from(count).unwrap_or(u64::MAX);
+        self.changes.get_or_create(&WayLabel { way: way.as_str() }).inc_by(count);
+    }
+
+    /// Returns how many changes took that way.
+    #[must_use]
+    pub fn changes_counted(&self, way: ChangeWay) -> u64 {
+        self.changes.get_or_create(&WayLabel { way: way.as_str() }).get()
+    }
+
     /// Registers the counters.
     pub fn register(&self, registry: &mut Registry) {
         process::register(registry);
@@ -402,6 +454,8 @@ impl Metrics {
         registry.register("gateway_ci_runs_ended", "Such jobs that are over, by how they ended", self.run_ends.clone());
         let up = "Time from asking for such a job until its agent was there";
         registry.register_with_unit("gateway_ci_run_up", up, Unit::Seconds, self.run_up.0.clone());
+        let travelled = "Changes of workspaces and environments between replicas, by their way";
+        registry.register("gateway_replica_changes", travelled, self.changes.clone());
         registry.register("gateway_failures", "Requests that the gateway answered with a failure", self.failed.clone());
         registry.register("gateway_audit_lost", "Records missing from the audit log", self.audit_lost.clone());
         let lost = ConstCounter::new(program_log::stderr().lost());

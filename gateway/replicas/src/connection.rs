@@ -29,7 +29,7 @@ use tunnel_link::grpc::ReceiveError;
 use crate::carried::LaneBody;
 use crate::service::CARRY_LANE;
 use crate::wire::peers_client::PeersClient;
-use crate::wire::{Displaced, Introduction, LaneWish, SessionQuery};
+use crate::wire::{Announcement, Displaced, Introduction, LaneWish, SessionQuery};
 
 /// Time limit for a connection to come up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -183,6 +183,19 @@ impl PeerConnections {
     pub async fn displace(&self, peer: &PeerConnection, displaced: Displaced) -> Result<(), PeerError> {
         let mut client = self.client(peer).await?;
         in_time(client.displace(displaced)).await??;
+        Ok(())
+    }
+
+    /// Announces changes to a replica.
+    ///
+    /// # Errors
+    /// [`PeerError`].
+    ///
+    /// # Cancel safety
+    /// Dropped, the replica may have them.
+    pub async fn announce(&self, peer: &PeerConnection, announcement: Announcement) -> Result<(), PeerError> {
+        let mut client = self.client(peer).await?;
+        in_time(client.announce(announcement)).await??;
         Ok(())
     }
 

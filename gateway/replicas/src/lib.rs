@@ -11,12 +11,14 @@
 //! * [`replica`] finds the session of a workspace whose agent is elsewhere: it asks R to have the agent add a *relay lane*,
 //!   which ends here. R copies that lane's messages and decodes nothing: numbers, credit and resume are between E and agent, so
 //!   R may die or drain, and the lane goes on through another replica.
+//! * [`changes`] has every replica learn what changed at another.
 //! * [`connection`] is the calling half of what replicas say to each other, [`service`] the answering half, [`listener`] its
 //!   port. Both ends prove the role of a replica by their certificates.
 //!
 //! Below are the store and `gateway-agents`, whose `Peers` this crate implements; above is `app` alone.
 
 pub mod carried;
+pub mod changes;
 pub mod claims;
 pub mod connection;
 pub mod idle;

@@ -86,6 +86,12 @@ impl Members {
         self.view.read().changed.elapsed()
     }
 
+    /// Returns the replicas that lived when the view was read, with their addresses.
+    #[must_use]
+    pub fn all(&self) -> Vec<(u64, Arc<str>)> {
+        self.urls.read().iter().map(|(replica, url)| (*replica, url.clone())).collect()
+    }
+
     /// Reads the replicas that live.
     ///
     /// # Errors

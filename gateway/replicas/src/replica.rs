@@ -24,8 +24,10 @@ use tunnel_proto::id::{Generation, SessionId};
 use tunnel_proto::reason::Reason;
 
 use crate::carried::{CarriedAgent, LaneBody};
+use crate::changes::sender::Addressee;
+use crate::changes::set::ChangeSet;
 use crate::claims::{Claimed, Claims};
-use crate::connection::PeerConnections;
+use crate::connection::{PeerConnections, PeerError};
 use crate::idle::IdleLanes;
 use crate::members::Members;
 use crate::search::{SearchTurn, Searches};
@@ -160,6 +162,19 @@ impl Replica {
         if let Err(error) = told.await {
             debug!(agent = %subject, replica = %owner, %error, "a displaced session was not ended");
         }
+    }
+
+    /// Returns the other replicas that live.
+    pub(crate) fn others(&self) -> Vec<Addressee> {
+        let all = self.members.all().into_iter();
+        let others = all.filter(|(replica, _)| *replica != self.incarnation.get());
+        others.map(|(replica, url)| Addressee { replica, url }).collect()
+    }
+
+    /// Announces changes to another replica.
+    pub(crate) async fn announce(&self, addressee: &Addressee, changes: &ChangeSet) -> Result<(), PeerError> {
+        let peer = self.connections.to(addressee.replica, &addressee.url);
+        self.connections.announce(&peer, changes.to_wire()).await
     }
 
     /// Returns the address of a replica that lives.
@@ -347,7 +362,7 @@ enum FindError {
     #[error(transparent)]
     Store(StoreError),
     #[error(transparent)]
-    Peer(crate::connection::PeerError),
+    Peer(PeerError),
     #[error("the system's random generator failed")]
     Randomness,
     #[error("too many lanes are waited for")]

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use gateway_agents::registry::{LiveSession, Registry, Subject};
 use gateway_agents::service::{AgentBody, AgentService};
+use gateway_net::telemetry::{ChangeWay, Metrics};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use tokio::time::timeout;
@@ -18,9 +19,11 @@ use tunnel_proto::id::SessionId;
 use tunnel_proto::limit::TICKET_BYTES_MAX;
 
 use crate::carried::{BadLane, CarriedAgent};
+use crate::changes::ChangeSink;
+use crate::changes::set::ChangeSet;
 use crate::connection::CALL_TIMEOUT;
 use crate::wire::peers_server::{Peers, PeersServer};
-use crate::wire::{Displaced, Done, Introduction, LaneWish, SessionQuery, WantedLane};
+use crate::wire::{Announcement, Displaced, Done, Introduction, LaneWish, SessionQuery, WantedLane};
 
 /// Path of the call that carries a lane.
 pub(crate) const CARRY_LANE: &str = "/peers.v1.Peers/CarryLane";
@@ -34,6 +37,10 @@ pub struct PeerService {
     pub registry: Arc<Registry>,
     /// The agents' side of the gateway.
     pub agents: Arc<AgentService>,
+    /// Learns of changes at other replicas.
+    pub changes: Arc<dyn ChangeSink>,
+    /// Counters.
+    pub metrics: Metrics,
 }
 
 /// One connection of another replica. The number of its process start is 0 until it has introduced itself.
@@ -139,6 +146,17 @@ impl Peers for PeerCalls {
             info!(agent = %subject, session = %session.id, peer, "session displaced by one of another replica");
             self.service.registry.displace(&session, instance);
         }
+        Ok(tonic::Response::new(Done {}))
+    }
+
+    async fn announce(&self, request: tonic::Request<Announcement>) -> Result<tonic::Response<Done>, Status> {
+        self.introduced()?;
+        let changes = ChangeSet::from_wire(request.into_inner());
+        self.service.metrics.changes(ChangeWay::Received, changes.len());
+        if changes.is_everything() {
+            self.service.metrics.changes(ChangeWay::Everything, 1);
+        }
+        changes.changes().for_each(|change| self.service.changes.announced(change));
         Ok(tonic::Response::new(Done {}))
     }
 }

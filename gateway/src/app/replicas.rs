@@ -9,6 +9,7 @@ use tunnel_link::drain::Drain;
 
 use super::StartError;
 use super::assemble::Base;
+use super::changes::Travelling;
 use gateway_agents::peers::MaybePeers;
 use gateway_agents::registry::Registry;
 use gateway_agents::service::AgentService;
@@ -120,6 +121,7 @@ impl ReplicaParts {
         self,
         base: &Base,
         agents: &Arc<AgentService>,
+        travelling: Travelling,
         background: &Drain,
         closed: &CancellationToken,
         lost: &CancellationToken,
@@ -150,9 +152,11 @@ impl ReplicaParts {
         background.spawn(tls.watch(closed.clone()));
         background.spawn(writer);
         background.spawn(replica.clone().end_displaced(displaced, closed.clone()));
+        travelling.execute(replica.clone(), base.store.clone(), &base.metrics, background, closed);
         background.spawn(replica.tidy(closed.clone()));
         let (registry, agents) = (base.registry.clone(), agents.clone());
-        let service = Arc::new(PeerService { incarnation: incarnation.get(), registry, agents });
+        let (incarnation, metrics) = (incarnation.get(), base.metrics.clone());
+        let service = Arc::new(PeerService { incarnation, registry, agents, changes: Arc::new(travelling), metrics });
         background.spawn(listener.run(service, background.clone(), closed.clone()));
     }
 }

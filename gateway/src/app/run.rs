@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tunnel_link::drain::{Drain, DrainResult};
 
+use super::changes::Travelling;
 use super::ci::CiParts;
 use super::drain::SessionsDrain;
 use super::{App, outage};
@@ -62,10 +63,12 @@ impl App {
         self.ci.execute(&self.base, &self.controller.changes, &background);
         let (registry, store) = (self.base.registry.clone(), self.base.store.clone());
         let configs = &self.controller.configs;
+        let (changes, environments) = (self.controller.changes.clone(), self.environments.environments.clone());
         self.environments.execute(registry, store, configs, &self.base.drain, &background, &self.closed);
         execute(self.controller, &self.ci, &background, &self.closed);
         if let Some(replica) = self.replica {
-            replica.execute(&self.base, &self.agents, &background, &self.closed, &self.replaced);
+            let travelling = Travelling { changes, environments };
+            replica.execute(&self.base, &self.agents, travelling, &background, &self.closed, &self.replaced);
         }
         let public = self.public.clone();
         background.spawn(async move { public.greet_provider().await });

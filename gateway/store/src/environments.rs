@@ -27,7 +27,7 @@ const FAILURE_BYTES_MAX: usize = 4096;
 
 /// Permanent id of an environment. Displays as its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct EnvironmentId(i64);
+pub struct EnvironmentId(pub(super) i64);
 
 impl EnvironmentId {
     /// Wraps a number; one that no row can have matches no environment.

@@ -14,6 +14,7 @@
 //!
 //! No clock inside: callers pass the time (see [`wall_clock`] for its source).
 
+mod changed_rows;
 mod changes;
 mod ci;
 mod clusters;
@@ -61,6 +62,7 @@ use gateway_net::availability::Availability;
 use gateway_types::token::NoRandomness;
 use gateway_types::{TerminalForAll, UnixSeconds, WorkspaceName};
 
+pub use changed_rows::{ChangedRow, ChangedRows, ChangedRowsReader};
 pub use changes::AccessChange;
 pub use ci::{AwaitedRuns, CiProject, CiRun, CiState, NewCi, NewCiRun, RunOwner};
 pub use clusters::{Cluster, ConfigVersion};

@@ -80,7 +80,7 @@ impl EnvironmentsShared {
             template: Text::new(&preparation.template),
             outcome: code,
         }));
-        self.hub.tell(visited.id, Notification::Settled);
+        self.tell(visited.id, Notification::Settled);
     }
 
     /// Stores that none of an environment's own objects is left, and tells the followers; `kept` are objects in the
@@ -97,7 +97,7 @@ impl EnvironmentsShared {
             name: Text::new(name),
             kept,
         }));
-        self.hub.tell(visited.id, Notification::Settled);
+        self.tell(visited.id, Notification::Settled);
         Ok(())
     }
 }

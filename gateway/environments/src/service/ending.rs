@@ -38,7 +38,7 @@ impl Environments {
             self.told(&environment, wanted.as_str(), by);
         } else {
             // A repeated request ends the pause of a removal.
-            self.inner.wakes.wake(id);
+            self.inner.wake(id);
         }
         self.inner.hear_of_stops().await;
         self.shown(environment).await
@@ -96,7 +96,7 @@ impl Environments {
         };
         let records = parts.into_iter().map(record).collect();
         by.record_all(records);
-        self.inner.hub.tell(id, super::super::progress::Notification::Settled);
+        self.inner.tell(id, super::super::progress::Notification::Settled);
         self.shown(forgotten).await
     }
 
@@ -131,8 +131,8 @@ impl EnvironmentsShared {
             match self.store.stop_environment(id, Some("project_deleted"), self.now()).await {
                 Ok(()) => {
                     in_a_row = 0;
-                    self.wakes.wake(id);
-                    self.hub.tell(id, super::super::progress::Notification::Settled);
+                    self.wake(id);
+                    self.tell(id, super::super::progress::Notification::Settled);
                 }
                 Err(error) => {
                     tracing::warn!(environment = %id, %error, "an environment of a project that is gone is not stopped");

@@ -4,6 +4,7 @@ mod acts;
 mod asked;
 mod border;
 mod changed;
+mod elsewhere;
 mod ended;
 mod late;
 mod model;

@@ -71,6 +71,44 @@ pub struct Displaced {
     #[prost(uint64, tag = "4")]
     pub instance: u64,
 }
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Announcement {
+    #[prost(message, repeated, tag = "1")]
+    pub workspaces: ::prost::alloc::vec::Vec<ChangedWorkspace>,
+    #[prost(message, repeated, tag = "2")]
+    pub environments: ::prost::alloc::vec::Vec<ChangedEnvironment>,
+    /// For those that follow an environment, in order.
+    #[prost(message, repeated, tag = "3")]
+    pub events: ::prost::alloc::vec::Vec<EnvironmentEvent>,
+    /// Anything may have changed: there was too much to name.
+    #[prost(bool, tag = "4")]
+    pub everything: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ChangedWorkspace {
+    /// Permanent id.
+    #[prost(string, tag = "1")]
+    pub workspace: ::prost::alloc::string::String,
+    /// Id of its cluster; empty if it is in none.
+    #[prost(string, tag = "2")]
+    pub cluster: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ChangedEnvironment {
+    #[prost(uint64, tag = "1")]
+    pub environment: u64,
+    /// Its desired state changed: a pause of what is to be done for it ends.
+    #[prost(bool, tag = "2")]
+    pub wanted: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EnvironmentEvent {
+    #[prost(uint64, tag = "1")]
+    pub environment: u64,
+    /// An event as the replicas' own program writes it; one that cannot be read is left out.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub event: ::prost::bytes::Bytes,
+}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Done {}
 /// Generated client implementations.
@@ -232,6 +270,25 @@ pub mod peers_client {
             req.extensions_mut().insert(GrpcMethod::new("peers.v1.Peers", "Displace"));
             self.inner.unary(req, path, codec).await
         }
+        /// Changes were stored at the caller, or learned there. One that came from a replica is never sent on.
+        pub async fn announce(
+            &mut self,
+            request: impl tonic::IntoRequest<super::Announcement>,
+        ) -> std::result::Result<tonic::Response<super::Done>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/peers.v1.Peers/Announce");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("peers.v1.Peers", "Announce"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -267,6 +324,11 @@ pub mod peers_server {
         async fn displace(
             &self,
             request: tonic::Request<super::Displaced>,
+        ) -> std::result::Result<tonic::Response<super::Done>, tonic::Status>;
+        /// Changes were stored at the caller, or learned there. One that came from a replica is never sent on.
+        async fn announce(
+            &self,
+            request: tonic::Request<super::Announcement>,
         ) -> std::result::Result<tonic::Response<super::Done>, tonic::Status>;
     }
     #[derive(Debug)]
@@ -502,6 +564,49 @@ pub mod peers_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = DisplaceSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/peers.v1.Peers/Announce" => {
+                    #[allow(non_camel_case_types)]
+                    struct AnnounceSvc<T: Peers>(pub Arc<T>);
+                    impl<T: Peers> tonic::server::UnaryService<super::Announcement>
+                    for AnnounceSvc<T> {
+                        type Response = super::Done;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::Announcement>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Peers>::announce(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = AnnounceSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -324,6 +324,11 @@ impl Stage {
         self.environments = open(&self.store, &self.registry, &self.cluster, &self.now).await;
     }
 
+    /// Another replica with the same store, which does no work.
+    pub(super) async fn beside(&self) -> Environments {
+        open(&self.store, &self.registry, &self.cluster, &self.now).await
+    }
+
     pub(super) fn later(&self, seconds: i64) {
         self.now.fetch_add(seconds, Ordering::Relaxed);
     }
