@@ -3,6 +3,7 @@
 
 mod assemble;
 mod ci;
+mod duties;
 mod environment_api;
 mod environments;
 mod error;

@@ -6,6 +6,7 @@
 //! * [`lease`] registers this process start, and renews its lease by the database's clock.
 //! * [`members`] is the view of the replicas that live.
 //! * [`claims`] writes, in batches, which replica has which session. The row gives a session its generation.
+//! * [`duties`] are pieces of background work that one replica does for all; [`sweeps`] is one of them.
 //! * [`replica`] finds the session of a workspace whose agent is elsewhere: it asks R to have the agent add a *relay lane*,
 //!   which ends here. R copies that lane's messages and decodes nothing: numbers, credit and resume are between E and agent, so
 //!   R may die or drain, and the lane goes on through another replica.
@@ -17,6 +18,7 @@
 pub mod carried;
 pub mod claims;
 pub mod connection;
+pub mod duties;
 pub mod idle;
 pub mod lease;
 pub mod listener;
@@ -24,4 +26,5 @@ pub mod members;
 pub mod replica;
 mod search;
 pub mod service;
+pub mod sweeps;
 mod wire;
