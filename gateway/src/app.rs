@@ -5,6 +5,7 @@ mod assemble;
 mod changes;
 mod ci;
 mod drain;
+mod duties;
 mod environment_api;
 mod environments;
 mod error;

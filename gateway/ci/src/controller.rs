@@ -12,12 +12,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use self::queue::ReconcileQueue;
+use super::elsewhere::Elsewhere;
 use super::plan::RunTimeouts;
 use super::settings::Systems;
 use gateway_agents::registry::Registry;
 use gateway_net::telemetry::Metrics;
 use gateway_store::{Store, StoreError};
-use gateway_types::Clock;
+use gateway_types::{Clock, UnixSeconds};
 use gateway_workspaces::changes::{ChangeNews, ChangeNotice, Changes, Subscriber};
 
 mod queue;
@@ -43,6 +44,10 @@ pub struct CiController {
     pub(super) metrics: Metrics,
     pub(super) clock: Clock,
     pub(super) pace: RunTimeouts,
+    /// Agents at other replicas, if there are some.
+    pub(super) elsewhere: Option<Elsewhere>,
+    /// Time at which this process took the work over, if it has others.
+    pub(super) begun_at: Option<UnixSeconds>,
 }
 
 impl fmt::Debug for CiController {
@@ -52,7 +57,8 @@ impl fmt::Debug for CiController {
 }
 
 impl CiController {
-    /// Creates the controller.
+    /// Creates the controller. Among replicas, `elsewhere` is what it learns of the others' agents, and it has just taken the
+    /// work over.
     #[must_use]
     pub fn new(
         registry: Arc<Registry>,
@@ -61,8 +67,10 @@ impl CiController {
         systems: Arc<Systems>,
         metrics: Metrics,
         clock: Clock,
+        elsewhere: Option<Elsewhere>,
     ) -> Arc<Self> {
-        Arc::new(Self { registry, store, changes, systems, metrics, clock, pace: RunTimeouts::DEFAULT })
+        let (pace, begun_at) = (RunTimeouts::DEFAULT, elsewhere.as_ref().map(|_| clock()));
+        Arc::new(Self { registry, store, changes, systems, metrics, clock, pace, elsewhere, begun_at })
     }
 
     /// Runs until `stop`, and then until all reconciles under way have ended.
@@ -87,6 +95,9 @@ impl CiController {
                     }
                 }
             }
+            if self.elsewhere.as_ref().is_some_and(|elsewhere| !elsewhere.is_known()) {
+                continue;
+            }
             queue.start((self.clock)(), VISITS_MAX, |id, heard| {
                 let controller = self.clone();
                 async move { controller.reconcile(id, heard).await }
@@ -97,6 +108,11 @@ impl CiController {
 
     /// Finds changes that are not notified.
     async fn reconcile_due(&self, queue: &mut ReconcileQueue, read_at: &mut Option<Instant>) {
+        if let Some(elsewhere) = &self.elsewhere
+            && let Err(error) = elsewhere.read(&self.store).await
+        {
+            warn!(%error, "cannot read which jobs have agents at other replicas");
+        }
         queue.add_changed(|name| self.is_up(name), (self.clock)());
         if read_at.is_some_and(|read_at| read_at.elapsed() < READ_INTERVAL) {
             return;

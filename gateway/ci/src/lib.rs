@@ -4,6 +4,7 @@
 //! * [`controller`] picks the workspaces that are due, in a `work-queue`, with one task for each at a time.
 //! * `reconcile` reconciles one workspace: it reads, plans, calls the provider and stores, until it has to wait.
 //! * [`provider`] is the CI system: GitLab, or a command on this machine.
+//! * [`elsewhere`] is about agents of jobs that are connected to other replicas.
 //! * [`settings`] are the operator's: providers and limits.
 //! * [`downloads`] serves the agent's programs that jobs fetch.
 //!
@@ -13,6 +14,7 @@
 
 pub mod controller;
 pub mod downloads;
+pub mod elsewhere;
 mod plan;
 pub mod provider;
 mod reconcile;

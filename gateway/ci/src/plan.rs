@@ -111,6 +111,9 @@ pub(super) struct PlanInput<'a> {
     pub(super) now: UnixSeconds,
     /// Timeouts and intervals.
     pub(super) pace: &'a RunTimeouts,
+    /// Time at which this process took the work over from another replica, whose clock may differ. That one's requests left
+    /// before, and may take effect for as long as one that leaves then.
+    pub(super) begun_at: Option<UnixSeconds>,
 }
 
 /// Next step, and the state to report before it is taken.
@@ -207,8 +210,9 @@ fn idle(view: &PlanInput<'_>) -> Decision {
 
 /// Decides for a run that is stored, and that the CI system has not confirmed.
 fn unmade(view: &PlanInput<'_>, run: &CiRun) -> Decision {
-    let PlanInput { life, heard, now, pace, .. } = *view;
-    let settled = run.asked_at.map(|asked_at| asked_at.later(pace.settle));
+    let PlanInput { life, heard, now, pace, begun_at, .. } = *view;
+    let left = |asked_at: UnixSeconds| begun_at.map_or(asked_at, |begun_at| begun_at.max(asked_at));
+    let settled = run.asked_at.map(|asked_at| left(asked_at).later(pace.settle));
     let free = [settled, heard.trouble.as_ref().map(|trouble| trouble.until)];
     let wait = free.into_iter().flatten().max().filter(|free| *free > now);
     let is_wanted = life.desired == DesiredState::Running && run.stop_at.is_none();

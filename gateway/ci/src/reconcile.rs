@@ -10,11 +10,13 @@ use super::controller::CiController;
 use super::plan::{self, Decision, Leaving, ObservedRun, PlanInput, RunStep, decide};
 use super::provider::{BadKey, CacheKey, ProviderError, RunKey, RunRef};
 use super::settings::System;
+use gateway_agents::registry::Subject;
 use gateway_store::{CiRun, CiState, ManagedWorkspace, Runs, StoreError, WorkspaceId};
 use gateway_types::{ActualState, Lifecycle, UnixSeconds, WorkspaceName};
 use gateway_workspaces::changes::ChangeNotice;
 
 mod ending;
+mod in_time;
 mod making;
 mod orphan;
 
@@ -25,7 +27,7 @@ const STEPS_MAX: usize = 64;
 const CLOSE_AGAIN: Duration = Duration::from_secs(1);
 
 /// Message to the agent whose job is to end.
-const STOP_WORDS: &str = "the workspace is stopped: this job may end";
+pub(super) const STOP_WORDS: &str = "the workspace is stopped: this job may end";
 
 /// A reconcile that has ended.
 #[derive(Debug)]
@@ -79,10 +81,13 @@ struct VisitedWorkspace {
 
 impl CiController {
     /// Returns whether an agent of a workspace has a session with a link: the session of a job that died is kept for a
-    /// while.
+    /// while. Of a session at another replica it is not known whether it has a link.
     pub(super) fn is_up(&self, name: &WorkspaceName) -> bool {
-        let session = self.registry.current(name);
-        session.is_some_and(|session| !session.tunnel.is_ended() && !session.tunnel.is_detached())
+        // A relay lane is none: it says nothing of the session, which another replica has.
+        match self.registry.of(&Subject::Workspace(name.clone())) {
+            Some(session) => !session.tunnel.is_ended() && !session.tunnel.is_detached(),
+            None => self.elsewhere.as_ref().is_some_and(|elsewhere| elsewhere.is_connected(name)),
+        }
     }
 
     /// Visits a workspace.
@@ -126,8 +131,16 @@ impl CiController {
             return self.orphan(&found, is_up, now).await.map(Some);
         };
         heard.look(&found.ci, is_up, now);
-        let view =
-            PlanInput { life: &found.life, ci: &found.ci, heard, is_up, time: system.time, now, pace: &self.pace };
+        let view = PlanInput {
+            life: &found.life,
+            ci: &found.ci,
+            heard,
+            is_up,
+            time: system.time,
+            now,
+            pace: &self.pace,
+            begun_at: self.begun_at,
+        };
         let decision = decide(&view);
         if !matches!(decision.step, RunStep::Begin { .. })
             && self.show(&found, decision.actual, decision.reason.as_deref(), now).await?

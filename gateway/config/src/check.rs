@@ -3,11 +3,12 @@
 
 use std::net::SocketAddr;
 
+use super::acme::ACME;
 use super::auth::AUTH;
 use super::ci::COMMAND;
 use super::directory::LISTEN_PEERS;
 use super::keys::last;
-use super::reader::{ContradictedKey, Reader};
+use super::reader::{ContradictedKey, DottedKey, Reader};
 use super::sections::{LISTEN, SITE, TUNNEL};
 use super::{AuthMode, CiSystem, Config, Directory, auth, ci};
 use gateway_types::{Port, WorkspaceName, Zone};
@@ -19,6 +20,34 @@ pub(super) fn across_keys(config: &Config, reader: &mut Reader) {
     auth::public_url_is_private(&config.auth, &config.public_url, reader);
     jobs_of_others_are_isolated(config, reader);
     budgets_contain_windows(config, reader);
+    for (key, wrong) in of_one_gateway(config) {
+        if reader.is_sound(&[&key]) {
+            reader.object(key, wrong);
+        }
+    }
+}
+
+/// Returns what only one gateway for each database can have, with the reason why several cannot.
+pub(super) fn of_one_gateway(config: &Config) -> Vec<(DottedKey, String)> {
+    if config.directory == Directory::Memory {
+        return Vec::new();
+    }
+    let mut wrong = Vec::new();
+    if config.ci.enabled {
+        for provider in &config.ci.providers {
+            if matches!(provider.system, CiSystem::Command(_)) {
+                let why = "is `command` while `directory` is `store`: jobs are processes of the machine on which they began, \
+                           and another replica could neither see nor end them. Use `gitlab`, or one gateway";
+                wrong.push((ci::kind_of(&provider.name), why.to_owned()));
+            }
+        }
+    }
+    if config.tls.acme.is_some() {
+        let why = "is set while `directory` is `store`: each replica would order certificates of its own. Have one program get \
+                   the certificate, and name its files in tls.public.cert and tls.public.key at every replica";
+        wrong.push((ACME.directory.name.clone(), why.to_owned()));
+    }
+    wrong
 }
 
 /// Requires isolated jobs if users other than the operator sign in. A command runs as the gateway's own account: a

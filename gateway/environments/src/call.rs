@@ -100,7 +100,7 @@ impl Calls for Sessions {
         progress: &'a (dyn Fn(CallProgress) + Send + Sync),
     ) -> BoxFuture<'a, Result<Done, CallError>> {
         Box::pin(async move {
-            let session = self.registry.cluster(cluster).ok_or(CallError::Absent)?;
+            let session = self.session_of(cluster)?;
             let mut line = CallLine::new(&session)?;
             let answer = tokio::time::timeout(timeout_of(call), line.call(call, progress)).await;
             let answer = answer.unwrap_or(Err(CallError::Late("end")));
@@ -123,6 +123,11 @@ fn timeout_of(call: &Call) -> Duration {
 }
 
 impl Sessions {
+    /// Returns the session through which a cluster's agent is called. No other place decides which session that is.
+    fn session_of(&self, cluster: &ClusterName) -> Result<Arc<LiveSession>, CallError> {
+        self.registry.cluster(cluster).ok_or(CallError::Absent)
+    }
+
     /// Distinguishes a session that was displaced from one that ended.
     fn why(&self, error: CallError, cluster: &ClusterName, session: &LiveSession) -> CallError {
         let is_other = |current: Arc<LiveSession>| current.id != session.id;

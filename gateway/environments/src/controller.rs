@@ -272,6 +272,20 @@ impl EnvironmentsShared {
         }
     }
 
+    /// Reads what clusters allow to jobs, whenever a configuration changed and at intervals, until `stop`.
+    pub(super) async fn keep_access(&self, mut configs: watch::Receiver<u64>, stop: CancellationToken) {
+        let mut ticks = tokio::time::interval(READ_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                _ = ticks.tick() => {}
+                Ok(()) = configs.changed() => {}
+            }
+            self.read_access().await;
+        }
+    }
+
     async fn read_access(&self) {
         if let Err(error) = self.access.read(&self.store, self.now()).await {
             warn!(%error, "cannot read the clusters' ci_access: the last known one stays in force");

@@ -69,15 +69,16 @@ pub struct Environments {
     inner: Arc<EnvironmentsShared>,
 }
 
-/// Shared state of all clones.
+/// Shared state of all clones. A clone of it differs in the store that it writes to, and in nothing else.
+#[derive(Clone)]
 pub(super) struct EnvironmentsShared {
     pub(super) store: Store,
-    pub(super) access: AccessPolicy,
-    pub(super) hub: Broadcaster,
-    pub(super) wakes: Wakes,
-    pub(super) own: OwnChanges,
-    pub(super) permits: Mutex<ClusterPermits>,
-    pub(super) calls: Box<dyn Calls>,
+    pub(super) access: Arc<AccessPolicy>,
+    pub(super) hub: Arc<Broadcaster>,
+    pub(super) wakes: Arc<Wakes>,
+    pub(super) own: Arc<OwnChanges>,
+    pub(super) permits: Arc<Mutex<ClusterPermits>>,
+    pub(super) calls: Arc<dyn Calls>,
     pub(super) audit: Audit,
     pub(super) metrics: Metrics,
     templates: Arc<TemplateFiles>,
@@ -121,18 +122,18 @@ impl Environments {
 
     pub(super) async fn open_with(parts: EnvironmentsParts, calls: Box<dyn Calls>) -> Result<Self, StoreError> {
         let EnvironmentsParts { store, registry: _, templates, audit, metrics, settings, public_url, clock } = parts;
-        let access = AccessPolicy::default();
+        let access = Arc::new(AccessPolicy::default());
         access.read(&store, clock()).await?;
         access.remember(&store).await?;
-        let (hub, wakes, permits) = (Broadcaster::default(), Wakes::default(), Mutex::default());
+        let (hub, wakes, permits) = Default::default();
         let inner = EnvironmentsShared {
             store,
             access,
             hub,
             wakes,
-            own: OwnChanges::default(),
+            own: Arc::default(),
             permits,
-            calls,
+            calls: calls.into(),
             audit,
             metrics,
             templates,
@@ -141,6 +142,17 @@ impl Environments {
             clock,
         };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Returns the same environments, for a controller whose writes go to another handle of the store.
+    #[must_use]
+    pub fn writing_to(&self, store: Store) -> Self {
+        Self { inner: Arc::new(EnvironmentsShared { store, ..(*self.inner).clone() }) }
+    }
+
+    /// Keeps what clusters allow to jobs up to date until `stop`, also while another process carries requests out.
+    pub async fn keep_access(self, configs: tokio::sync::watch::Receiver<u64>, stop: CancellationToken) {
+        self.inner.keep_access(configs, stop).await;
     }
 
     /// Carries out requests until `draining`; those under way then go on until `stop`.

@@ -8,6 +8,7 @@
 //! * [`rebalance`] asks agents to move when there are more here than elsewhere.
 //! * [`members`] is the view of the replicas that live.
 //! * [`claims`] writes, in batches, which replica has which session. The row gives a session its generation.
+//! * [`duties`] are pieces of background work that one replica does for all; [`sweeps`] is one of them.
 //! * [`replica`] finds the session of a workspace whose agent is elsewhere: it asks R to have the agent add a *relay lane*,
 //!   which ends here. R copies that lane's messages and decodes nothing: numbers, credit and resume are between E and agent, so
 //!   R may die or drain, and the lane goes on through another replica.
@@ -21,6 +22,7 @@ pub mod carried;
 pub mod changes;
 pub mod claims;
 pub mod connection;
+pub mod duties;
 pub mod idle;
 pub mod lease;
 pub mod listener;
@@ -30,4 +32,5 @@ pub mod replica;
 pub mod report;
 mod search;
 pub mod service;
+pub mod sweeps;
 mod wire;

@@ -89,7 +89,7 @@ impl Members {
     /// Returns the replicas that lived when the view was read, with their addresses.
     #[must_use]
     pub fn all(&self) -> Vec<(u64, Arc<str>)> {
-        self.urls.read().iter().map(|(replica, url)| (*replica, url.clone())).collect()
+        self.view.read().members.iter().map(|(replica, member)| (*replica, member.url.clone())).collect()
     }
 
     /// Reads the replicas that live.

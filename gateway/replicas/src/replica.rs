@@ -36,11 +36,8 @@ use crate::wire::{Displaced, LaneWish, SessionQuery};
 /// Longest wait for a relay lane: as long as a request waits for an agent that has just lost its link.
 const LANE_PATIENCE: Duration = Duration::from_secs(3);
 
-/// Interval at which lanes without use are ended, and places without an owner removed.
+/// Interval at which lanes without use are ended.
 const TIDY_INTERVAL: Duration = Duration::from_secs(10);
-
-/// Most places that are removed at a time.
-const REAPED_MAX: u32 = 1_000;
 
 /// Longest wait for the replica of a session that its agent resumes elsewhere: a new session is better than users that wait.
 const RESUME_PATIENCE: Duration = Duration::from_secs(1);
@@ -256,13 +253,10 @@ impl Replica {
         }
     }
 
-    /// Ends relay lanes and connections that are of no use any more, and removes places that are free, until `stop`.
+    /// Ends relay lanes and connections that are of no use any more, until `stop`.
     pub async fn tidy(self: Arc<Self>, stop: CancellationToken) {
         let (mut idle, mut ticks) = (IdleLanes::default(), tokio::time::interval(TIDY_INTERVAL));
         loop {
-            if let Err(error) = self.store.reap_sessions(REAPED_MAX).await {
-                debug!(%error, "places that are free cannot be removed");
-            }
             tokio::select! {
                 () = stop.cancelled() => return,
                 _ = ticks.tick() => {}

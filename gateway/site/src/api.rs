@@ -91,6 +91,8 @@ pub struct ApiParts {
     pub store: Store,
     /// Live sessions.
     pub registry: Arc<Registry>,
+    /// Other replicas have sessions too, as the store says.
+    pub has_replicas: bool,
     /// The public address.
     pub site: Site,
     /// Hosts of workspaces.

@@ -22,7 +22,7 @@ use gateway_auth::cache::Cache;
 use gateway_auth::public_ports::PublicPorts;
 use gateway_auth::request::Identities;
 use gateway_auth::site::{BadPublicUrl, Site};
-use gateway_config::{Config, LogFormat};
+use gateway_config::{Config, Directory, LogFormat};
 use gateway_edge::admin::{self, Admin};
 use gateway_edge::cookies::CookieNames;
 use gateway_edge::event_streams::EventStreams;
@@ -123,6 +123,7 @@ pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartE
         changes,
         configs: cluster_configs,
         metrics: base.metrics.clone(),
+        replica: replica.as_ref().map(ReplicaParts::incarnation),
     });
     let carrying = agents.clone();
     let admin = admin_pages(&config, &base, &certificates, budget, Box::new(move || carrying.lanes_carried()));
@@ -227,6 +228,7 @@ fn public_host(
         public_ports: shared.public_ports.clone(),
         store: base.store.clone(),
         registry: base.registry.clone(),
+        has_replicas: matches!(config.directory, Directory::Store(_)),
         site: site.clone(),
         rules: rules.clone(),
         sessions,

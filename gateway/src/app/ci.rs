@@ -5,17 +5,21 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use http::HeaderMap;
+use tokio_util::sync::CancellationToken;
 use tunnel_link::drain::Drain;
 
 use super::assemble::Base;
+use super::duties::Work;
 use super::{StartError, wall_clock};
 use gateway_agents::identity::{AgentIdentities, CredentialRefusal};
 use gateway_ci::controller::CiController;
 use gateway_ci::downloads::Downloads;
+use gateway_ci::elsewhere::{self, Elsewhere};
 use gateway_ci::settings::{NoDefinition as Unmade, Systems};
 use gateway_config::{Ci, Config};
+use gateway_replicas::duties::HeldDuty;
 use gateway_site::api::{Definitions, NoDefinition};
-use gateway_store::{RunOwner, Store, StoreError};
+use gateway_store::{Duty, Incarnation, RunOwner, Store, StoreError};
 use gateway_workspaces::addresses::Addresses;
 use gateway_workspaces::changes::Changes;
 use gateway_workspaces::lifetimes::LifetimeController;
@@ -77,18 +81,33 @@ impl CiParts {
         }
     }
 
-    /// Starts to reconcile workspaces in CI systems. No new job is asked for in a drain; started work is completed.
-    pub(super) fn execute(&self, base: &Base, changes: &Changes, tasks: &Drain) {
-        let Some(systems) = &self.watched else { return };
-        let controller = CiController::new(
-            base.registry.clone(),
-            base.store.clone(),
-            changes.clone(),
-            systems.clone(),
-            base.metrics.clone(),
-            Arc::new(wall_clock),
-        );
-        tasks.spawn(controller.run(base.drain.draining().clone()));
+    /// Returns the work of reconciling workspaces in CI systems. No new job is asked for in a drain; started work is completed.
+    pub(super) fn work(&self, base: &Base, changes: &Changes, replica: Option<Incarnation>) -> Option<Work> {
+        let systems = self.watched.clone()?;
+        let (registry, changes, metrics) = (base.registry.clone(), changes.clone(), base.metrics.clone());
+        let begin = Box::new(move |held: HeldDuty| -> BoxFuture<'static, ()> {
+            let HeldDuty { store, ending, lost } = held;
+            let controller = CiController::new(
+                registry.clone(),
+                store,
+                changes.clone(),
+                systems.clone(),
+                metrics.clone(),
+                Arc::new(wall_clock),
+                replica.map(|_| Elsewhere::default()),
+            );
+            Box::pin(async move { lost.run_until_cancelled(controller.run(ending)).await.unwrap_or_default() })
+        });
+        // It is cut with all other tasks at the end.
+        let (ending, stop) = (base.drain.draining().clone(), CancellationToken::new());
+        Some(Work { duty: Duty::Ci, begin, ending, stop })
+    }
+
+    /// Starts to end sessions of jobs that another replica stops.
+    pub(super) fn execute(&self, base: &Base, replica: Option<Incarnation>, tasks: &Drain, closed: &CancellationToken) {
+        let (Some(_), Some(replica)) = (&self.watched, replica) else { return };
+        let (registry, store, closed) = (base.registry.clone(), base.store.clone(), closed.clone());
+        tasks.spawn(elsewhere::close_stopped(registry, store, replica, closed));
     }
 }
 

@@ -10,6 +10,7 @@ use tunnel_link::drain::Drain;
 use super::StartError;
 use super::assemble::Base;
 use super::changes::Travelling;
+use super::duties::{self, Work};
 use gateway_agents::peers::MaybePeers;
 use gateway_agents::registry::Registry;
 use gateway_agents::service::AgentService;
@@ -17,11 +18,13 @@ use gateway_config::{Config, Directory, PeersConfig};
 use gateway_net::peers::PeerTls;
 use gateway_replicas::claims::Claims;
 use gateway_replicas::connection::PeerConnections;
+use gateway_replicas::duties::{DutyKeeper, KeeperStops};
 use gateway_replicas::listener::PeerListener;
 use gateway_replicas::replica::{DisplacedSession, Replica};
 use gateway_replicas::service::PeerService;
+use gateway_replicas::sweeps::sweep;
 use gateway_replicas::{lease, rebalance, report};
-use gateway_store::{DrainRequest, Incarnation, ReplicaReport, Store};
+use gateway_store::{DrainRequest, Duty, Incarnation, ReplicaReport, Store};
 
 /// The port for other replicas.
 pub(super) struct PeerPort {
@@ -81,6 +84,23 @@ pub(super) struct ReplicaParts {
     drain_asked: watch::Sender<Option<DrainRequest>>,
 }
 
+/// Work of a replica beside that of its agents.
+pub(super) struct ReplicaWork {
+    /// What changes here and is of interest elsewhere, and the other way round.
+    pub(super) travelling: Travelling,
+    /// Work that one replica does for all.
+    pub(super) works: Vec<Work>,
+}
+
+/// Owners of the tasks of a replica.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReplicaTasks<'a> {
+    /// Of those that are cut at the end.
+    pub(super) background: &'a Drain,
+    /// Of those that give something up at the end, which takes a moment.
+    pub(super) leaving: &'a Drain,
+}
+
 impl std::fmt::Debug for ReplicaParts {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("ReplicaParts").field("replica", &self.replica).finish_non_exhaustive()
@@ -116,20 +136,31 @@ impl ReplicaParts {
         parts.map(|parts| -> Arc<dyn gateway_agents::peers::Peers> { parts.replica.clone() })
     }
 
-    /// Starts the tasks that other replicas need. `lost` is cancelled when this process may not go on.
+    /// Returns the number of this process start.
+    pub(super) fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    /// Starts the tasks that other replicas need, and those that one replica does for all. `lost` is cancelled when this process
+    /// may not go on.
     pub(super) fn execute(
         self,
         base: &Base,
         agents: &Arc<AgentService>,
-        travelling: Travelling,
-        background: &Drain,
+        work: ReplicaWork,
+        tasks: ReplicaTasks<'_>,
         closed: &CancellationToken,
         lost: &CancellationToken,
     ) {
         let Self { incarnation, replica, displaced, listener, tls, writer, drain_asked } = self;
+        let (ReplicaWork { travelling, works }, ReplicaTasks { background, leaving }) = (work, tasks);
         let draining = base.drain.draining().clone();
         let (store, closed_at_end) = (base.store.clone(), closed.clone());
-        background.spawn(lease::keep(
+        let mut works = duties::by_duty(works);
+        works.insert(Duty::Sweeps, Box::new(|held| Box::pin(sweep(held))));
+        let stops = KeeperStops { draining: draining.clone(), closed: closed.clone(), lost: lost.clone() };
+        leaving.spawn(DutyKeeper::new(base.store.clone(), incarnation, works).run(stops));
+        leaving.spawn(lease::keep(
             store,
             replica.members().clone(),
             incarnation,

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 use tunnel_link::drain::{Drain, DrainResult};
 
 use super::changes::Travelling;
-use super::ci::CiParts;
 use super::drain::SessionsDrain;
+use super::duties::{self, Work};
+use super::replicas::{ReplicaParts, ReplicaTasks, ReplicaWork};
 use super::{App, outage};
 use gateway_agents::expiry;
 use gateway_agents::revocation::recheck;
@@ -18,7 +20,8 @@ use gateway_http::host::{HostTarget, host_in};
 use gateway_net::audit::{AuditEvent, AuditRecord};
 use gateway_net::listen::{Listener, Placing, RoutingHint};
 use gateway_net::workers::Workers;
-use gateway_store::wall_clock;
+use gateway_replicas::duties::HeldDuty;
+use gateway_store::{Duty, wall_clock};
 use gateway_workspaces::kubernetes::KubernetesController;
 use gateway_workspaces::lifetimes::LifetimeController;
 
@@ -27,6 +30,9 @@ const LATE_GRACE: Duration = Duration::from_millis(250);
 
 /// Time limit for writing the last audit records.
 const AUDIT_GRACE: Duration = Duration::from_secs(5);
+
+/// Time limit for giving up the work that this process does for others, and its lease.
+const LEAVE_GRACE: Duration = Duration::from_secs(2);
 
 impl App {
     /// Serves until `stop`, then drains: takes nothing new, tells agents, lets running work finish up to
@@ -40,13 +46,12 @@ impl App {
         let (for_users, for_agents) = self.placing(workers);
         let server = Server::new(self.edge.clone(), &self.config);
         let (writing, written) = (Drain::default(), CancellationToken::new());
-        let background = Drain::default();
+        let (background, works) = (Drain::default(), self.works());
         // Dropping this future ends the whole gateway: nothing of it lives on beside the next one.
-        let late = Drain::default();
-        let draining = SessionsDrain::of(&self);
+        let (late, leaving, draining) = (Drain::default(), Drain::default(), SessionsDrain::of(&self));
         let _cut = (
             self.base.upstreams.cut_on_drop(),
-            [&self.base.drain, &background, &writing, &late].map(Drain::cut_on_drop),
+            [&self.base.drain, &background, &writing, &late, &leaving].map(Drain::cut_on_drop),
         );
         writing.spawn(self.audit_writer.run(written.clone()));
         writing.spawn(self.sign_ins.keep(written.clone()));
@@ -60,15 +65,18 @@ impl App {
         background.spawn(outage::watch(store, single, memory, self.replaced.clone(), self.closed.clone()));
         background.spawn(expiry::watch(self.base.registry.clone(), self.identities.clone(), self.closed.clone()));
         background.spawn(recheck(self.base.registry.clone(), self.base.store.clone(), self.closed.clone()));
-        self.ci.execute(&self.base, &self.controller.changes, &background);
-        let (registry, store) = (self.base.registry.clone(), self.base.store.clone());
-        let configs = &self.controller.configs;
+        let replica = self.replica.as_ref().map(ReplicaParts::incarnation);
+        self.ci.execute(&self.base, replica, &background, &self.closed);
+        self.environments.execute(&self.base.store, &self.controller.configs, replica, &background, &self.closed);
         let (changes, environments) = (self.controller.changes.clone(), self.environments.environments.clone());
-        self.environments.execute(registry, store, configs, &self.base.drain, &background, &self.closed);
-        execute(self.controller, &self.ci, &background, &self.closed);
-        if let Some(replica) = self.replica {
-            let travelling = Travelling { changes, environments };
-            replica.execute(&self.base, &self.agents, travelling, &background, &self.closed, &self.replaced);
+        execute(self.controller, &background, &self.closed);
+        match self.replica {
+            Some(replica) => {
+                let tasks = ReplicaTasks { background: &background, leaving: &leaving };
+                let work = ReplicaWork { travelling: Travelling { changes, environments }, works };
+                replica.execute(&self.base, &self.agents, work, tasks, &self.closed, &self.replaced);
+            }
+            None => duties::execute_alone(works, &self.base.store, &background),
         }
         let public = self.public.clone();
         background.spawn(async move { public.greet_provider().await });
@@ -96,6 +104,7 @@ impl App {
         self.base.upstreams.close().await;
         ended.cancel();
         late.run(LATE_GRACE).await;
+        leaving.run(LEAVE_GRACE).await;
         background.run(Duration::ZERO).await;
         self.base.audit.record(AuditRecord::new(AuditEvent::GatewayStopped));
         written.cancel();
@@ -106,6 +115,22 @@ impl App {
 }
 
 impl App {
+    /// Returns the background work that one process does for all that share the database.
+    fn works(&self) -> Vec<Work> {
+        let (base, closed) = (&self.base, &self.closed);
+        let KubernetesController { changes, configs, .. } = &*self.controller;
+        let replica = self.replica.as_ref().map(ReplicaParts::incarnation);
+        let (ci, of_timers) = (self.ci.clone(), changes.clone());
+        let begin = Box::new(move |held: HeldDuty| -> BoxFuture<'static, ()> {
+            let HeldDuty { store, ending, lost } = held;
+            let timers = ci.limit(LifetimeController::new(store, of_timers.clone(), Arc::new(wall_clock)));
+            Box::pin(async move { lost.run_until_cancelled(timers.run(ending)).await.unwrap_or_default() })
+        });
+        let timers = Work { duty: Duty::Timers, begin, ending: closed.clone(), stop: closed.clone() };
+        let environments = self.environments.work(base.registry.clone(), configs.clone(), &base.drain, closed);
+        [Some(timers), Some(environments), self.ci.work(base, changes, replica)].into_iter().flatten().collect()
+    }
+
     /// Chooses the worker of each connection: users go to the thread of the agent that they ask for.
     fn placing(&self, workers: &Workers) -> (Placing, Placing) {
         if !workers.are_several() {
@@ -150,10 +175,8 @@ async fn serve_admin(listener: Listener, router: axum::Router, background: Drain
     listener.run(background, stopped, Placing::Here, serve).await;
 }
 
-/// Starts the tasks that reconcile workspaces.
-fn execute(controller: Arc<KubernetesController>, ci: &CiParts, background: &Drain, closed: &CancellationToken) {
+/// Starts the tasks that reconcile the clusters whose agents are here.
+fn execute(controller: Arc<KubernetesController>, background: &Drain, closed: &CancellationToken) {
     background.spawn(controller.configs.clone().watch(controller.store.clone(), closed.clone()));
-    let timers = LifetimeController::new(controller.store.clone(), controller.changes.clone(), Arc::new(wall_clock));
-    background.spawn(ci.limit(timers).run(closed.clone()));
     background.spawn(controller.run(closed.clone()));
 }

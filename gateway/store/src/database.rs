@@ -5,14 +5,15 @@
 //! the table that is written to named with it (`users.disabled_at`). Integers are 64 bits wide in both.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::{PgConnection, Postgres, Sqlite, SqlitePool};
 use tokio::time::Instant;
 
-use super::StoreError;
 use super::postgres::{self, BEGIN, Server};
 use super::sqlite::BEGIN_WRITE;
+use super::{Fence, StoreError};
 use gateway_net::availability::Availability;
 
 mod row;
@@ -85,6 +86,8 @@ impl About<'_> {
 pub(super) struct Pool {
     pub(super) to: Connections,
     availability: Availability,
+    /// Condition of every write.
+    fence: Option<Arc<Fence>>,
 }
 
 /// Connections to one of the two.
@@ -111,11 +114,26 @@ enum OnOne {
 
 impl Pool {
     pub(super) fn new(to: Connections, availability: Availability) -> Self {
-        Self { to, availability }
+        Self { to, availability, fence: None }
+    }
+
+    /// Returns the same connections, for writes that are made only while the fence lets them pass.
+    pub(super) fn fenced(&self, fence: Arc<Fence>) -> Self {
+        Self { fence: Some(fence), ..self.clone() }
     }
 
     /// Begins a write transaction, exclusive for this subject.
     pub(super) async fn begin(&self, about: About<'_>) -> Result<Transaction, StoreError> {
+        let mut transaction = self.begin_unfenced(about).await?;
+        if let Some(fence) = &self.fence {
+            // Boxed: most stores have no fence, and every future that writes would have room for it. After the wait for other
+            // writes about the subject, so that the owner's row is locked for as short a time as possible.
+            Box::pin(fence.pass(&mut transaction)).await?;
+        }
+        Ok(transaction)
+    }
+
+    async fn begin_unfenced(&self, about: About<'_>) -> Result<Transaction, StoreError> {
         let availability = self.availability.clone();
         match &self.to {
             Connections::Sqlite(pool) => {
@@ -136,6 +154,12 @@ impl Pool {
     }
 
     async fn execute(&self, statement: Statement<'_>) -> Result<u64, StoreError> {
+        if self.fence.is_some() {
+            let mut transaction = self.begin(About::Nothing).await?;
+            let changed = transaction.execute(statement).await?;
+            transaction.commit().await?;
+            return Ok(changed);
+        }
         match &self.to {
             Connections::Sqlite(pool) => {
                 let done = guard(&self.availability, statement.for_sqlite().execute(pool)).await;
@@ -150,6 +174,12 @@ impl Pool {
     }
 
     async fn fetch_all(&self, statement: Statement<'_>) -> Result<Vec<Row>, StoreError> {
+        if self.fence.is_some() {
+            let mut transaction = self.begin(About::Nothing).await?;
+            let rows = transaction.fetch_all(statement).await?;
+            transaction.commit().await?;
+            return Ok(rows);
+        }
         match &self.to {
             Connections::Sqlite(pool) => {
                 let done = guard(&self.availability, statement.for_sqlite().fetch_all(pool)).await;

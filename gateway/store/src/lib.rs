@@ -5,6 +5,8 @@
 //! * `ci`, `environments`, `clusters`: runs of CI jobs, environments, clusters with their configurations.
 //! * `tokens`, `rotate`, `single_use_tokens`, `users`, `sign_ins`, `shares`: credentials and rights. `changes` is the feed of their
 //!   changes that gateways read.
+//! * `replicas`, `sessions`, `connected`, `duties`: gateways that share a database, and which of them has which agent and does which background
+//!   work. `fence` keeps the writes of a past owner out.
 //! * `seal`: secrets that have to be read again. `generations`: what agents prove of their last session. `single`: one gateway
 //!   for each database. `watch`: outages.
 //!
@@ -18,10 +20,13 @@ mod changed_rows;
 mod changes;
 mod ci;
 mod clusters;
+mod connected;
 mod create;
 mod database;
+mod duties;
 mod environments;
 mod external;
+mod fence;
 mod former;
 mod generations;
 mod ids;
@@ -67,11 +72,13 @@ pub use changes::AccessChange;
 pub use ci::{AwaitedRuns, CiProject, CiRun, CiState, NewCi, NewCiRun, RunOwner};
 pub use clusters::{Cluster, ConfigVersion};
 pub use create::{AGENT_TOKEN_FILE, CreateError, NewManaged, Quotas};
+pub use duties::{Duty, DutyOwners};
 pub use environments::{
     BadEnvironmentState, EnvironmentFilter, EnvironmentId, EnvironmentState, ForgottenEnvironment, JobStart,
     KeptOnStop, NewEnvironment, NewPreparation, Preparation, PreparationEnd, PreparationId, PreparationStatus,
     StateSet, StoredEnvironment, Tries,
 };
+pub use fence::Fence;
 pub use generations::{SealedAgent, SealedGeneration};
 pub use json::canonical_json;
 pub use lifecycles::Observation;
@@ -231,6 +238,9 @@ pub enum StoreError {
     /// The store did not answer a moment ago, and has not been asked since.
     #[error("the store is away")]
     Away,
+    /// The work has another owner by now: nothing was written.
+    #[error("another replica does this work by now")]
+    Fenced,
     /// A statement failed.
     #[error("the database failed: {}", database::cause(.0))]
     Database(sqlx::Error),

@@ -1,5 +1,6 @@
 //! Runs workspaces in Kubernetes clusters: for each cluster whose agent has a session, one controller sends the desired
-//! state of its workspaces and stores the observed one.
+//! state of its workspaces and stores the observed one. Among replicas that is the one that has the session, and its writes are
+//! fenced by it: one that was displaced by a newer session elsewhere stores nothing.
 //!
 //! [`plan`] decides the next message and its time, [`intent`] builds it from the stored state, `report` stores what the
 //! agent reports, and [`conversation`] joins them with the store and the reconcile channel, [`wire`].
@@ -23,11 +24,11 @@ use crate::changes::Changes;
 use crate::cluster_configs::ClusterConfigs;
 use gateway_agents::registry::{LiveSession, Registry};
 use gateway_net::telemetry::Metrics;
-use gateway_store::{Store, StoreError, wall_clock};
+use gateway_store::{Fence, Incarnation, SessionKey, Store, StoreError, wall_clock};
 use gateway_types::ClusterName;
 
-/// Dependencies of a controller.
-#[derive(Debug)]
+/// Dependencies of a controller. Clones share them.
+#[derive(Clone, Debug)]
 pub struct KubernetesController {
     /// Sessions of the clusters' agents.
     pub registry: Arc<Registry>,
@@ -39,6 +40,8 @@ pub struct KubernetesController {
     pub configs: Arc<ClusterConfigs>,
     /// Counters.
     pub metrics: Metrics,
+    /// This process start, if it has others beside it.
+    pub replica: Option<Incarnation>,
 }
 
 /// The last session of a cluster that was driven.
@@ -86,8 +89,11 @@ impl KubernetesController {
 
     async fn drive(&self, session: &LiveSession, stop: CancellationToken) {
         let Some(name) = session.subject.cluster() else { return };
-        let end = match self.converse(name, session, stop).await {
+        // Cancelled by a write that finds a newer session of the cluster, here or at another replica.
+        let lost = stop.child_token();
+        let end = match self.converse(name, session, lost.clone()).await {
             Ok(()) => ConversationEnd::Session,
+            Err(ConversationEnd::Stopped) if lost.is_cancelled() && !stop.is_cancelled() => ConversationEnd::Displaced,
             Err(end) => end,
         };
         if session.tunnel.is_ended() {
@@ -107,7 +113,13 @@ impl KubernetesController {
     ) -> Result<(), ConversationEnd> {
         let cluster =
             conversation::patiently_all(session, &stop, || self.store.ensure_cluster(name, wall_clock())).await?;
-        Conversation::open(self, session, cluster, stop).await?.run().await
+        let Some(replica) = self.replica else {
+            return Conversation::open(self, session, cluster, stop).await?.run().await;
+        };
+        let key = SessionKey::Cluster(cluster.id);
+        let fence = Fence::of_session(key, replica, session.generation.get(), stop.clone());
+        let fenced = Self { store: self.store.fenced(fence), ..self.clone() };
+        Conversation::open(&fenced, session, cluster, stop).await?.run().await
     }
 }
 

@@ -9,6 +9,7 @@ use std::io::Write as _;
 use self::world::{START, World, chance};
 use super::*;
 use crate::provider::gitlab::tests::server::Trouble;
+use crate::reconcile::CiReconcileOutcome;
 use gateway_types::{ActualState, DesiredState};
 
 /// Says which case it was, if it fails.
@@ -140,6 +141,33 @@ async fn run_is_asked_for_when_that_is_written_down_however_long_others_are_aske
     let run = world.read().await.1.run.unwrap();
     assert_eq!(run.intended_at, START);
     assert_eq!(run.asked_at, Some(START.later(Duration::from_secs(60))), "{run:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn replica_that_was_paused_before_it_asked_for_a_job_asks_for_none_once_another_does_the_work() {
+    let mut world = World::new(0).await;
+    let [first, second] = world.two_replicas().await;
+    let (controller, id) = (world.controller.clone(), world.id);
+    let system = controller.systems.get(&world::provider()).unwrap().clone();
+    let mut slots = Vec::new();
+    for _ in 0..8 {
+        slots.push(system.slot().await);
+    }
+    let visit = controller.reconcile(id, super::super::plan::ObservedRun::default());
+    let meanwhile = async {
+        while world.read().await.1.live().is_none() {}
+        // It is about to write that it asks. Another takes over and has the job made.
+        world.pause(first).await;
+        world.take_over(second).await;
+        world.settle().await;
+        assert_eq!(world.made(), 1);
+        drop(slots);
+    };
+    let (ended, ()) = tokio::join!(visit, meanwhile);
+    let CiReconcileOutcome::Failed { error, .. } = ended.outcome else { panic!("{:?}", ended.outcome) };
+    assert!(matches!(error, StoreError::Fenced), "{error}");
+    world.pass(60).await;
+    assert_eq!((world.made(), world.live().len()), (1, 1), "and the job is well");
 }
 
 #[tokio::test(start_paused = true)]

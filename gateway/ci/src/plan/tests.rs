@@ -198,6 +198,7 @@ impl World {
             time: self.time,
             now: self.now,
             pace: &PACE,
+            begun_at: None,
         })
     }
 

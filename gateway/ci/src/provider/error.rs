@@ -79,6 +79,9 @@ pub enum ProviderError {
         /// Reason why the search was incomplete.
         why: String,
     },
+    /// The request was given up: this process stood still for too long. It may have been sent.
+    #[error("the CI system was not asked in time")]
+    Late,
     /// Another run of the same workspace has not ended.
     #[error("another run of this workspace has not ended")]
     Busy,
@@ -127,6 +130,7 @@ impl ProviderError {
             Self::Limited { .. }
             | Self::Unavailable { .. }
             | Self::Unsure { .. }
+            | Self::Late
             | Self::Busy
             | Self::NotBegun { .. } => true,
             Self::TokenRefused { .. }
@@ -154,6 +158,7 @@ impl ProviderError {
             | Self::TokenFile { .. }
             | Self::VariableTooLong { .. }
             | Self::Unsure { .. }
+            | Self::Late
             | Self::Busy
             | Self::NotBegun { .. }
             | Self::Folder { .. }

@@ -8,6 +8,7 @@ use crate::controller::CiController;
 use crate::plan::{self, Ending, Leaving, ObservedRun};
 use crate::provider::{CacheDeletion, CacheKey, RunState};
 use crate::settings::System;
+use gateway_agents::registry::Subject;
 use gateway_net::telemetry::RunEnd;
 use gateway_store::StoreError;
 use gateway_types::{ActualState, UnixSeconds, WorkspaceName};
@@ -36,7 +37,7 @@ impl CiController {
 
     /// Ends the session of a run's agent. Returns whether the agent learns of that: one that is away does not.
     pub(super) fn close(&self, name: &WorkspaceName, words: &str) -> bool {
-        let Some(session) = self.registry.current(name) else { return false };
+        let Some(session) = self.registry.of(&Subject::Workspace(name.clone())) else { return false };
         let is_there = !session.tunnel.is_ended() && !session.tunnel.is_detached();
         session.tunnel.close(Reason::WorkspaceStopped, words);
         is_there

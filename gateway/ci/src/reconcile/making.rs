@@ -1,17 +1,25 @@
 //! Steps that make a run: it is recorded, asked for, and searched for if the outcome of the request is unknown.
 
+use std::time::Duration;
+
+use tokio::time::Instant;
 use tracing::{info, warn};
 
+use super::in_time::only_until;
 use super::{VisitedWorkspace, keys, run_number};
 use crate::controller::CiController;
 use crate::plan::{self, ObservedRun};
-use crate::provider::{NewRun, RunKey, RunRef};
+use crate::provider::{NewRun, ProviderError, RunKey, RunRef};
 use crate::settings::{NoDefinition, System};
 use gateway_net::telemetry::RunEnd;
 use gateway_store::{CiState, NewCiRun, StoreError};
 use gateway_types::token::{Token, TokenKind};
 use gateway_types::{ActualState, UnixSeconds};
 use gateway_workspaces::changes::ChangeNotice;
+
+/// Longest time from the record that a run is asked for until the request leaves: shorter than the time after which another
+/// replica believes that it never will ([`RunTimeouts::settle`](crate::plan::RunTimeouts::settle)).
+const CREATE_TIME_MAX: Duration = Duration::from_secs(25);
 
 impl CiController {
     pub(super) async fn begin_run(
@@ -89,12 +97,12 @@ impl CiController {
         // The recorded time is that at which the request leaves, after the wait for a permit: it starts the bound on
         // how long the request may take to land.
         let slot = system.slot().await;
-        let now = (self.clock)();
+        let (now, deadline) = ((self.clock)(), Instant::now() + CREATE_TIME_MAX);
         let asked = plan::asked(&found.ci, now);
         if !self.store.put_run(found.id, &asked, now).await? {
             return Ok(());
         }
-        let made = system.provider.create(&new).await;
+        let made = only_until(deadline, system.provider.create(&new)).await.unwrap_or(Err(ProviderError::Late));
         drop(slot);
         let now = (self.clock)();
         match made {

@@ -82,3 +82,31 @@ fn all_problems_of_providers_are_told_at_once() {
     assert!(problems("ci.enabled = true\nci.agent_files = '/a'\n", &[]).join("\n").contains("needs a provider"));
     assert!(problems(BOTH, &[]).join("\n").contains("needs editor_archive_url and editor_archive_sha256"));
 }
+
+#[test]
+fn several_replicas_have_no_jobs_on_a_machine_and_order_no_certificates() {
+    let mut config = load(&format!("{BOTH}editor_archive_sha256 = '{}'\n", "ab".repeat(32)), &[]).unwrap();
+    config.tls.acme = Some(Acme {
+        directory: "https://acme.example/directory".to_owned(),
+        email: None,
+        names: Vec::new(),
+        dns_hook: "/hook".into(),
+        folder: "/acme".into(),
+        ca_file: None,
+    });
+    let wrong =
+        |config: &Config| check::of_one_gateway(config).into_iter().map(|(key, _)| key.to_string()).collect::<Vec<_>>();
+    assert_eq!(wrong(&config), [""; 0], "one gateway has both");
+    let file = |name: &str| PathBuf::from(name);
+    config.directory = Directory::Store(PeersConfig {
+        listen: ([127, 0, 0, 1], 9).into(),
+        url: "https://a.example:9".parse().unwrap(),
+        cert: file("/cert"),
+        key: file("/key"),
+        ca: file("/ca"),
+    });
+    assert_eq!(wrong(&config), ["ci.providers.local.kind", "tls.acme.directory"]);
+    config.ci.enabled = false;
+    config.tls.acme = None;
+    assert_eq!(wrong(&config), [""; 0]);
+}

@@ -3,6 +3,7 @@
 //! that their newest configuration or a template of environments was refused; the contents are told by
 //! `gateway config check` and the log.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use axum::extract::rejection::PathRejection;
@@ -15,7 +16,7 @@ use utoipa::ToSchema;
 use super::openapi::{failures, parameters, values};
 use super::problem::{ApiProblem, ProblemRow};
 use super::{ApiShared, Caller, answer};
-use gateway_store::Cluster;
+use gateway_store::{Cluster, ClusterId};
 use gateway_workspaces::cluster_configs::StoredConfig;
 
 #[derive(Serialize, ToSchema)]
@@ -67,9 +68,9 @@ pub(super) struct AgentItem {
 )]
 pub(super) async fn list(State(api): State<Arc<ApiShared>>, caller: Caller) -> Result<Response, ProblemRow> {
     caller.user()?;
-    let mut agents = Vec::new();
+    let (elsewhere, mut agents) = (elsewhere(&api).await?, Vec::new());
     for cluster in api.store.clusters().await? {
-        agents.push(row(&api, cluster).await?);
+        agents.push(row(&api, cluster, &elsewhere).await?);
     }
     Ok(answer::json(StatusCode::OK, &AgentList { agents }))
 }
@@ -98,10 +99,16 @@ pub(super) async fn show(
     let known = api.store.clusters().await?;
     let found = known.into_iter().find(|cluster| Some(cluster.name.as_str()) == name.as_deref());
     let cluster = found.ok_or(ApiProblem::NotFound)?;
-    Ok(answer::json(StatusCode::OK, &row(&api, cluster).await?))
+    let elsewhere = elsewhere(&api).await?;
+    Ok(answer::json(StatusCode::OK, &row(&api, cluster, &elsewhere).await?))
 }
 
-async fn row(api: &ApiShared, cluster: Cluster) -> Result<AgentItem, ProblemRow> {
+/// Returns the clusters whose agents other replicas have.
+async fn elsewhere(api: &ApiShared) -> Result<HashSet<ClusterId>, ProblemRow> {
+    Ok(if api.has_replicas { api.store.connected_clusters().await? } else { HashSet::new() })
+}
+
+async fn row(api: &ApiShared, cluster: Cluster, elsewhere: &HashSet<ClusterId>) -> Result<AgentItem, ProblemRow> {
     let stored = StoredConfig::read(&api.store, cluster.id, None).await?;
     let enabled = stored.is_some_and(|stored| stored.config.is_ok_and(|config| config.enabled));
     let session = api.registry.cluster(&cluster.name);
@@ -110,7 +117,7 @@ async fn row(api: &ApiShared, cluster: Cluster) -> Result<AgentItem, ProblemRow>
         name: cluster.name.to_string(),
         kind: "cluster",
         enabled,
-        connected: session.is_some(),
+        connected: session.is_some() || elsewhere.contains(&cluster.id),
         version: session.as_ref().map(|session| session.agent_version.clone()),
         connected_seconds: session.as_ref().map(|session| session.since.elapsed().as_secs()),
         configuration_refused: refusal.is_some(),

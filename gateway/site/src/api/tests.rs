@@ -76,6 +76,7 @@ async fn api_of(store: Store, templates: Arc<TemplateFiles>) -> Api {
     let addresses = Addresses { zone: "localhost".parse().unwrap(), public_url, agents_url };
     Api::new(ApiParts {
         registry,
+        has_replicas: false,
         environments,
         rules: HostRules::new(site.authority(), "localhost".parse().unwrap()).unwrap(),
         site,

@@ -50,6 +50,9 @@ pub(super) enum ConversationEnd {
     /// The session ended.
     #[error("the session ended")]
     Session,
+    /// Another replica has a newer session.
+    #[error("the cluster agent has a newer session")]
+    Displaced,
     /// The channel failed, or carried an invalid message.
     #[error(transparent)]
     Wire(#[from] WireError),
@@ -67,6 +70,7 @@ impl ConversationEnd {
         match self {
             Self::Stopped => Reason::Shutdown,
             Self::Session | Self::Wire(WireError::Ended(_)) => Reason::SessionLost,
+            Self::Displaced => Reason::Displaced,
             Self::Wire(WireError::Message(_)) | Self::OutOfTurn(_) => Reason::Protocol,
             Self::Late => Reason::TimedOut,
         }

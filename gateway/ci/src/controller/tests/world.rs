@@ -19,7 +19,9 @@ use crate::settings::Systems;
 use gateway_agents::registry::{LiveSession, Registry};
 use gateway_config::{Ci, CiEditor, CiProvider, CiSystem, GitlabCi, GitlabToken};
 use gateway_net::telemetry::Metrics;
-use gateway_store::{CiState, NewCi, Quotas, Runs, Store, WorkspaceId};
+use gateway_store::{
+    CiState, Duty, Fence, Incarnation, NewCi, NewReplica, Quotas, ReplicaState, Runs, Store, WorkspaceId,
+};
 use gateway_types::{DesiredState, JobTime, Lifecycle, ProviderName, UnixSeconds};
 use gateway_workspaces::addresses::Addresses;
 use gateway_workspaces::changes::Changes;
@@ -141,6 +143,32 @@ impl World {
         UnixSeconds::new(self.clock.load(Ordering::Relaxed))
     }
 
+    /// Makes two replicas, of which the first has the duty and the controller, and returns them.
+    pub(super) async fn two_replicas(&mut self) -> [Incarnation; 2] {
+        let mut made = Vec::new();
+        for _ in 0..2 {
+            let lease = Duration::from_secs(60);
+            let new = NewReplica { peer_url: "https://a:1", version: "1", zone: "z", public_url: "https://z", lease };
+            made.push(self.store.add_replica(&new).await.unwrap().unwrap());
+        }
+        let made: [Incarnation; 2] = made.try_into().unwrap();
+        self.take_over(made[0]).await;
+        made
+    }
+
+    /// Makes a controller of a replica that takes the duty. That of the one before goes on, and writes nothing.
+    pub(super) async fn take_over(&mut self, replica: Incarnation) {
+        assert!(self.store.take_duty(Duty::Ci, replica).await.unwrap());
+        let fence = Fence::of_duty(Duty::Ci, replica, CancellationToken::new());
+        self.controller = controller(&self.ci, &self.store.fenced(fence), &self.clock);
+        (self.heard, self.was_up, self.due) = (ObservedRun::default(), false, Some(self.now()));
+    }
+
+    /// Ends the lease of a replica.
+    pub(super) async fn pause(&self, replica: Incarnation) {
+        self.store.renew_replica(replica, ReplicaState::Serving, Duration::ZERO).await.unwrap();
+    }
+
     /// Turns the wall clocks, and nothing else.
     pub(super) fn turn(&self, seconds: i64) {
         self.clock.fetch_add(seconds, Ordering::Relaxed);
@@ -250,9 +278,9 @@ impl World {
 
     /// The controller looks at the workspace. A clock that stands still goes on while GitLab does not answer.
     async fn reconcile_due(&mut self) {
-        let (controller, polls_max, mut polls) = (self.controller.clone(), self.kill_after.take(), 0);
+        let (running, polls_max, mut polls) = (self.controller.clone(), self.kill_after.take(), 0);
         {
-            let mut visit = pin!(controller.reconcile(self.id, self.heard.clone()));
+            let mut visit = pin!(running.reconcile(self.id, self.heard.clone()));
             loop {
                 let hangs = self.server.hangs.clone();
                 let limited = poll_fn(|context| {
@@ -280,7 +308,7 @@ impl World {
         self.server.hangs.notified().now_or_never();
         self.session = None;
         (self.heard, self.was_up, self.due) = (ObservedRun::default(), false, Some(self.now()));
-        self.controller = self::controller(&self.ci, &self.store, &self.clock);
+        self.controller = controller(&self.ci, &self.store, &self.clock);
         self.check();
     }
 
@@ -479,5 +507,5 @@ fn controller(ci: &Ci, store: &Store, clock: &Arc<AtomicI64>) -> Arc<CiControlle
     let clock: Clock = Arc::new(move || UnixSeconds::new(time.load(Ordering::Relaxed)));
     let registry = Arc::new(Registry::new(10, 1));
     assert!(RunTimeouts::DEFAULT.settle >= Duration::from_secs(30), "as late as requests land here");
-    CiController::new(registry, store.clone(), Changes::default(), Arc::new(systems), Metrics::default(), clock)
+    CiController::new(registry, store.clone(), Changes::default(), Arc::new(systems), Metrics::default(), clock, None)
 }

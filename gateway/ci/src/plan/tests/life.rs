@@ -128,6 +128,25 @@ fn request_that_lands_late_is_found_and_not_made_again() {
 }
 
 #[test]
+fn request_of_another_replica_is_given_its_time_from_the_takeover_on_whatever_that_ones_clock_said() {
+    let mut world = World::new();
+    world.act(Act::Fault(1, Fault::Written));
+    let asked_at = world.ci.live().unwrap().asked_at.unwrap();
+    let step = |world: &World, begun_at, now| {
+        let heard = ObservedRun::default();
+        let (life, ci, time) = (&world.life, &world.ci, world.time);
+        decide(&PlanInput { life, ci, heard: &heard, is_up: false, time, now, pace: &PACE, begun_at }).step
+    };
+    let free = asked_at.later(PACE.settle);
+    assert_eq!(step(&world, None, asked_at), RunStep::Wait(Some(free)));
+    assert_eq!(step(&world, None, free), RunStep::Create);
+    // By the clock here it was asked an hour ago.
+    let begun_at = asked_at.later(minutes_of(60));
+    assert_eq!(step(&world, Some(begun_at), begun_at), RunStep::Wait(Some(begun_at.later(PACE.settle))));
+    assert_eq!(step(&world, Some(begun_at), begun_at.later(PACE.settle)), RunStep::Create);
+}
+
+#[test]
 fn run_that_cannot_be_asked_for_again_is_looked_for_before_it_is_given_up() {
     for is_late in [true, false] {
         let mut world = World::new();
