@@ -16,6 +16,7 @@ use gateway_config::{Config, Directory, PeersConfig};
 use gateway_net::peers::PeerTls;
 use gateway_replicas::claims::Claims;
 use gateway_replicas::connection::PeerConnections;
+use gateway_replicas::hop::Hops;
 use gateway_replicas::lease;
 use gateway_replicas::listener::PeerListener;
 use gateway_replicas::replica::{DisplacedSession, Replica};
@@ -122,9 +123,10 @@ impl ReplicaParts {
         ));
         background.spawn(writer);
         background.spawn(replica.clone().end_displaced(displaced, closed.clone()));
-        background.spawn(replica.tidy(closed.clone()));
+        background.spawn(replica.clone().tidy(closed.clone()));
         let (registry, agents) = (base.registry.clone(), agents.clone());
-        let service = Arc::new(PeerService { incarnation: incarnation.get(), registry, agents });
+        let hops = Hops::new(replica, agents.clone(), background.clone(), closed.clone());
+        let service = Arc::new(PeerService { incarnation: incarnation.get(), registry, agents, hops });
         background.spawn(listener.run(service, background.clone(), closed.clone()));
     }
 }

@@ -20,8 +20,8 @@ use tunnel_link::grpc::{IncomingBody, ReceiveError};
 /// frame of HTTP/2 that is not whole yet (64 KiB): frames are not cut.
 const WAITING_BYTES_MAX: usize = 16 * 1024;
 
-/// Most lanes of one agent that pass through here.
-const LANES_MAX: usize = 8;
+/// Most relay lanes of one agent: that pass through here, and that this replica asks it for. Replicas beyond it get hop lanes.
+pub const RELAY_LANES_MAX: usize = 8;
 
 /// Time for which a lane that its replica refused keeps its place. Lanes are dialed without a turn, because users wait for
 /// them; this bounds how often an agent can try what it was not asked for.
@@ -97,7 +97,7 @@ impl PassingLanes {
     pub(super) fn permit(self: &Arc<Self>, workspace: &WorkspaceName) -> Option<Arc<PassPermit>> {
         let mut counts = self.counts.lock();
         let count = counts.entry(workspace.clone()).or_default();
-        if *count >= LANES_MAX {
+        if *count >= RELAY_LANES_MAX {
             return None;
         }
         *count += 1;
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn agent_has_so_many_lanes_through_here_and_no_more() {
         let (lanes, name) = (Arc::new(PassingLanes::default()), "one".parse().expect("a name"));
-        let mut permits: Vec<_> = (0..LANES_MAX).map(|_| lanes.permit(&name).expect("room")).collect();
+        let mut permits: Vec<_> = (0..RELAY_LANES_MAX).map(|_| lanes.permit(&name).expect("room")).collect();
         assert!(lanes.permit(&name).is_none());
         assert!(lanes.permit(&"two".parse().expect("a name")).is_some());
         permits.pop();
