@@ -167,11 +167,23 @@ impl TestGateway {
         token: &str,
         exposed: Vec<Port>,
     ) -> TestAgent {
+        self.start_older_agent(address, transport, token, exposed, &[])
+    }
+
+    /// Starts such an agent that does not offer some features, as an older one would not.
+    pub fn start_older_agent(
+        &self,
+        address: SocketAddr,
+        transport: Transport,
+        token: &str,
+        exposed: Vec<Port>,
+        without: &'static [&'static str],
+    ) -> TestAgent {
         let soon = Duration::from_millis(50);
         let backoff = Backoff { first: soon, max: soon, absence_max: soon, ..Backoff::default() };
         let token = TokenSource::Value(token.into());
         let options = options(self.dialed_at(address), transport, token, exposed);
-        TestAgent::run(Agent { backoff, ..options.agent() })
+        TestAgent::run(Agent { backoff, without, ..options.agent() })
     }
 
     fn dialed_at(&self, address: SocketAddr) -> Gateway {

@@ -24,6 +24,8 @@ mod issuer;
 mod jobs;
 #[path = "environments/operators.rs"]
 mod operators;
+#[path = "environments/replicas.rs"]
+mod replicas;
 #[path = "environments/support.rs"]
 mod support;
 #[path = "environments/wire.rs"]

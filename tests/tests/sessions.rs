@@ -35,6 +35,8 @@ mod raw_agent;
 mod replicas;
 #[path = "sessions/replicas_duties.rs"]
 mod replicas_duties;
+#[path = "sessions/replicas_hop.rs"]
+mod replicas_hop;
 #[path = "sessions/replicas_moves.rs"]
 mod replicas_moves;
 #[path = "sessions/resume.rs"]

@@ -135,6 +135,8 @@ pub struct Agent<N> {
     pub token: TokenSource,
     /// Role of the agent.
     pub role: Role,
+    /// Features of its role that it does not offer, as an older one would not.
+    pub without: &'static [&'static str],
     /// Ports that it announces.
     pub ports: Arc<Ports>,
     /// Transports that its links may use.
@@ -177,6 +179,7 @@ impl<N: Network> Agent<N> {
             network: Arc::new(network),
             token,
             role: Role::Workspace,
+            without: &[],
             ports,
             transport: Transport::default(),
             memory: DialHistory::default(),
@@ -328,7 +331,7 @@ impl<N: Network> Agent<N> {
     fn hello(&self, carried: Option<&ActiveSession>) -> Hello {
         Hello {
             versions: version::OURS,
-            features: version::features(self.role).iter().map(|name| (*name).to_owned()).collect(),
+            features: self.features(),
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             role: self.role,
             instance: self.instance,
@@ -344,6 +347,11 @@ impl<N: Network> Agent<N> {
             relay: self.lane.as_ref().and_then(LaneKind::relay),
             seal: self.seal.clone(),
         }
+    }
+
+    fn features(&self) -> Vec<String> {
+        let all = version::features(self.role).iter();
+        all.filter(|name| !self.without.contains(name)).map(|name| (*name).to_owned()).collect()
     }
 
     /// Drops a session that the gateway does not know any more.

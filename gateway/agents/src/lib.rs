@@ -6,7 +6,7 @@
 //! * [`identity`] authenticates it: one credential names one workspace or one cluster.
 //! * [`admission`] admits its Hello: drain, turn ([`admission_rate`]), entitlement, session. [`resume`] decides, without I/O, which
 //!   session it may go on with, and [`lanes`] adds links to one. [`relays`] are links for users of other replicas, which
-//!   [`peers`] stands for.
+//!   [`peers`] stands for; [`hop`] is what this replica says there of an agent that adds none.
 //! * [`registry`] has the sessions by workspace and by cluster; the newest wins.
 //!
 //! Afterwards [`revocation`] re-authorises agents while they are connected, and [`expiry`] ends sessions whose credential
@@ -18,6 +18,7 @@
 pub mod admission;
 pub mod admission_rate;
 pub mod expiry;
+pub mod hop;
 pub mod identity;
 pub mod lanes;
 pub mod peers;

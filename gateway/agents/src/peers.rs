@@ -13,7 +13,7 @@ use tunnel_link::grpc::RpcRefused;
 use tunnel_proto::id::{Generation, SessionId};
 
 use crate::admission::Candidate;
-use crate::registry::LiveSession;
+use crate::registry::{LiveSession, Subject};
 use crate::service::PassingBody;
 use gateway_types::WorkspaceName;
 
@@ -51,10 +51,11 @@ pub trait Peers: fmt::Debug + Send + Sync + 'static {
         session: SessionId,
     ) -> PeerFuture<'a, bool>;
 
-    /// Finds the session of a workspace whose agent dialed another replica: makes a relay lane, if there is none.
+    /// Finds the session of a workspace or cluster whose agent dialed another replica: makes a relay lane, or a hop lane, if
+    /// there is none. The latter is all that clusters have, and no conversation about their workspaces goes over it.
     ///
     /// Cancel safety: safe; what was begun for one caller serves the next.
-    fn find<'a>(&'a self, workspace: &'a WorkspaceName) -> PeerFuture<'a, FoundSession>;
+    fn find<'a>(&'a self, subject: &'a Subject) -> PeerFuture<'a, FoundSession>;
 
     /// Carries a lane to the replica at which it ends. Returns that replica's answer, whose body has the other direction.
     ///
@@ -62,10 +63,10 @@ pub trait Peers: fmt::Debug + Send + Sync + 'static {
     fn carry(&self, lane: CarriedLane) -> PeerFuture<'_, Result<Response<Incoming>, RpcRefused>>;
 }
 
-/// Result of a search for the session of a workspace among other replicas.
+/// Result of a search for the session of a workspace or cluster among other replicas.
 #[derive(Clone, Debug)]
 pub enum FoundSession {
-    /// A relay lane to its agent.
+    /// A relay lane or hop lane to its agent.
     Lane(Arc<LiveSession>),
     /// No replica is known to have one.
     Absent,

@@ -6,7 +6,7 @@ use std::fmt;
 use std::hash::Hash;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -23,7 +23,7 @@ use super::lanes::Lanes;
 use super::relays::ExpectedLanes;
 use gateway_auth::keys::ResumeKeys;
 use gateway_store::{TokenId, WorkspaceId};
-use gateway_types::{ClusterName, Port, UnixSeconds, WorkspaceName};
+use gateway_types::{ClusterName, Port, UnixSeconds, UserName, WorkspaceName};
 
 mod lease;
 mod ports;
@@ -49,6 +49,8 @@ pub struct LiveSession {
     pub subject: Subject,
     /// The workspace that had the subject's name when the session came up; a later one of that name is another.
     pub workspace: Option<WorkspaceId>,
+    /// The owner of that workspace at that time.
+    pub owner: Option<UserName>,
     /// Credential that it lives on.
     lease: Mutex<HeldLease>,
     /// Tells its links to end, so that the agent comes back with a newer credential.
@@ -78,7 +80,19 @@ pub struct LiveSession {
     /// Requests in flight; the bound is `limits.requests_per_workspace`.
     pub requests: Arc<Semaphore>,
     requests_max: usize,
+    /// Channels in use by users of other replicas.
+    hopped: AtomicUsize,
     ports: AgentPorts,
+}
+
+/// Use of a session by a user of another replica.
+#[derive(Debug)]
+pub struct HoppedChannel(Arc<LiveSession>);
+
+impl Drop for HoppedChannel {
+    fn drop(&mut self) {
+        self.0.hopped.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Way from this replica to an agent.
@@ -86,7 +100,7 @@ pub struct LiveSession {
 pub enum SessionWay {
     /// The agent dialed this replica for itself: this is its session.
     Direct,
-    /// A relay lane: it ends here because users are here, and its agent may be another replica's.
+    /// A relay lane, or a hop lane: it ends here because users are here, and its agent may be another replica's.
     Relay,
 }
 
@@ -106,6 +120,8 @@ pub struct NewSession {
     pub subject: Subject,
     /// The workspace of that name; `None` for a cluster's agent.
     pub workspace: Option<WorkspaceId>,
+    /// Its owner; `None` for a cluster's agent.
+    pub owner: Option<UserName>,
     /// Credential that it lives on.
     pub lease: SessionLease,
     /// The tunnel.
@@ -166,10 +182,26 @@ impl LiveSession {
         self.is_moving() && self.instance == instance && !self.tunnel.is_ended()
     }
 
-    /// Returns the number of requests and streams that use the session now.
+    /// Returns the number of requests and streams that use the session now, those of other replicas' users among them.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.requests_max.saturating_sub(self.requests.available_permits())
+        let own = self.requests_max.saturating_sub(self.requests.available_permits());
+        own.saturating_add(self.hopped.load(Ordering::Relaxed))
+    }
+
+    /// Returns whether it is a hop lane: another replica speaks for the agent, which adds no lane. It ends with that replica.
+    #[must_use]
+    pub fn is_hop(&self) -> bool {
+        // An agent that adds a relay lane says that it does.
+        self.way() == SessionWay::Relay && !self.takes_relay_lanes
+    }
+
+    /// Counts a channel of another replica's user until the result is dropped: a drain waits for it. The bound on such
+    /// channels is the other replica's.
+    #[must_use]
+    pub fn hop(self: &Arc<Self>) -> HoppedChannel {
+        self.hopped.fetch_add(1, Ordering::Relaxed);
+        HoppedChannel(self.clone())
     }
 
     /// Makes a channel to a port, on the lane whose turn it is. See [`Session::channel`].
@@ -258,6 +290,11 @@ impl LiveSession {
         self.ports.default.and_then(Port::new)
     }
 
+    /// Returns everything that the agent said about its ports.
+    pub(crate) fn agent_ports(&self) -> &AgentPorts {
+        &self.ports
+    }
+
     /// Returns the ports that the agent named; empty for every loopback port.
     #[must_use]
     pub fn ports(&self) -> &[PortSettings] {
@@ -305,8 +342,10 @@ pub struct Registry {
 struct SubjectMap {
     workspaces: HashMap<WorkspaceName, Arc<LiveSession>>,
     clusters: HashMap<ClusterName, Arc<LiveSession>>,
-    /// Relay lanes, of workspaces alone.
+    /// Lanes of workspaces' agents that dialed other replicas.
     relays: HashMap<WorkspaceName, Arc<LiveSession>>,
+    /// The same of clusters' agents. In a map of their own, for the same reason as sessions.
+    cluster_relays: HashMap<ClusterName, Arc<LiveSession>>,
 }
 
 impl SubjectMap {
@@ -321,6 +360,9 @@ impl SubjectMap {
         match &session.subject {
             Subject::Workspace(name) if session.way() == SessionWay::Relay => self.relays.insert(name.clone(), session),
             Subject::Workspace(name) => self.workspaces.insert(name.clone(), session),
+            Subject::Cluster(name) if session.way() == SessionWay::Relay => {
+                self.cluster_relays.insert(name.clone(), session)
+            }
             Subject::Cluster(name) => self.clusters.insert(name.clone(), session),
         }
     }
@@ -331,7 +373,8 @@ impl SubjectMap {
         match (&session.subject, session.way()) {
             (Subject::Workspace(name), SessionWay::Direct) => remove_if(&mut self.workspaces, name, is_it),
             (Subject::Workspace(name), SessionWay::Relay) => remove_if(&mut self.relays, name, is_it),
-            (Subject::Cluster(name), _) => remove_if(&mut self.clusters, name, is_it),
+            (Subject::Cluster(name), SessionWay::Direct) => remove_if(&mut self.clusters, name, is_it),
+            (Subject::Cluster(name), SessionWay::Relay) => remove_if(&mut self.cluster_relays, name, is_it),
         }
     }
 
@@ -351,7 +394,18 @@ impl SubjectMap {
     }
 
     fn relay(&self, subject: &Subject) -> Option<&Arc<LiveSession>> {
-        subject.workspace().and_then(|name| self.relays.get(name))
+        match subject {
+            Subject::Workspace(name) => self.relays.get(name),
+            Subject::Cluster(name) => self.cluster_relays.get(name),
+        }
+    }
+
+    fn all_relays(&self) -> impl Iterator<Item = &Arc<LiveSession>> {
+        self.relays.values().chain(self.cluster_relays.values())
+    }
+
+    fn relays_len(&self) -> usize {
+        self.relays.len() + self.cluster_relays.len()
     }
 
     fn len(&self) -> usize {
@@ -402,7 +456,7 @@ impl Registry {
         sessions.workspaces.get(workspace).or_else(|| sessions.relays.get(workspace)).cloned()
     }
 
-    /// Returns the relay lane to the agent of a workspace or cluster, which has none.
+    /// Returns the lane to the agent of a workspace or cluster that dialed another replica.
     #[must_use]
     pub fn relay(&self, subject: &Subject) -> Option<Arc<LiveSession>> {
         self.sessions.read().relay(subject).cloned()
@@ -411,14 +465,14 @@ impl Registry {
     /// Returns the relay lanes that end here, in no order.
     #[must_use]
     pub fn relays(&self) -> Vec<Arc<LiveSession>> {
-        self.sessions.read().relays.values().cloned().collect()
+        self.sessions.read().all_relays().cloned().collect()
     }
 
     /// Returns all sessions, and the relay lanes that end here, in no order.
     #[must_use]
     pub fn with_relays(&self) -> Vec<Arc<LiveSession>> {
         let sessions = self.sessions.read();
-        sessions.all().chain(sessions.relays.values()).cloned().collect()
+        sessions.all().chain(sessions.all_relays()).cloned().collect()
     }
 
     /// Returns a receiver that is notified when a relay lane comes up.
@@ -483,7 +537,7 @@ impl Registry {
     #[must_use]
     pub fn due(&self, now: UnixSeconds) -> Vec<(Arc<LiveSession>, LeaseAction)> {
         let sessions = self.sessions.read();
-        let all = sessions.all().chain(sessions.relays.values());
+        let all = sessions.all().chain(sessions.all_relays());
         all.filter_map(|session| Some((session.clone(), session.lease.lock().due(now)?))).collect()
     }
 
@@ -510,7 +564,7 @@ impl Registry {
             SessionWay::Relay => sessions.relay(&new.subject),
         };
         match before {
-            None if sessions.len() + sessions.relays.len() >= self.sessions_max => return Err(ClaimRefused::Full),
+            None if sessions.len() + sessions.relays_len() >= self.sessions_max => return Err(ClaimRefused::Full),
             Some(before) if new.generation.is_some_and(|generation| generation < before.generation) => {
                 return Err(ClaimRefused::Older);
             }
@@ -532,6 +586,7 @@ impl Registry {
             generation: new.generation.unwrap_or(Generation::new(number)),
             subject: new.subject,
             workspace: new.workspace,
+            owner: new.owner,
             lease: Mutex::new(HeldLease::new(new.lease)),
             renewal: Notify::new(),
             tunnel: new.tunnel,
@@ -547,6 +602,7 @@ impl Registry {
             since: Instant::now(),
             requests: Arc::new(Semaphore::new(new.requests_max)),
             requests_max: new.requests_max,
+            hopped: AtomicUsize::new(0),
             ports: new.ports,
         });
         let displaced = sessions.put(session.clone());
@@ -557,7 +613,7 @@ impl Registry {
         if let Some(displaced) = &displaced {
             self.keep_bytes(displaced);
         }
-        if session.subject.cluster().is_some() {
+        if session.subject.cluster().is_some() && session.way() == SessionWay::Direct {
             self.arrivals.send_modify(|count| *count = count.wrapping_add(1));
         }
         Ok((session, displaced))

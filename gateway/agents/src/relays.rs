@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 use tunnel_proto::id::Generation;
 
+use crate::registry::Subject;
 use gateway_store::WorkspaceId;
 use gateway_types::opaque::{Digest, Opaque};
 use gateway_types::token::NoRandomness;
@@ -21,10 +22,12 @@ pub const TICKET_TIME: Duration = Duration::from_secs(10);
 const EXPECTED_MAX: usize = 65_536;
 
 /// A relay lane that is waited for. Only this agent's process may bring it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpectedLane {
-    /// The workspace.
-    pub workspace: WorkspaceId,
+    /// Workspace or cluster of the agent.
+    pub subject: Subject,
+    /// The workspace of that name; `None` for a cluster.
+    pub workspace: Option<WorkspaceId>,
     /// Number of the agent's process.
     pub instance: u64,
     /// Place of its session among those of all replicas.
@@ -96,7 +99,7 @@ impl ExpectedLanes {
             let until = {
                 let mut lanes = self.lanes.lock();
                 let expected = lanes.get(&digest)?;
-                let (lane, until) = (expected.lane, expected.until);
+                let (lane, until) = (expected.lane.clone(), expected.until);
                 if lane.is_some() || until <= Instant::now() {
                     lanes.remove(&digest);
                     return lane.filter(|_| until > Instant::now());
@@ -113,7 +116,8 @@ mod tests {
     use super::*;
 
     fn lane() -> ExpectedLane {
-        ExpectedLane { workspace: "w-1".parse().expect("an id"), instance: 7, generation: Generation::new(3) }
+        let (subject, workspace) = (Subject::Workspace("one".parse().expect("a name")), "w-1".parse().ok());
+        ExpectedLane { subject, workspace, instance: 7, generation: Generation::new(3) }
     }
 
     fn announced(lanes: &ExpectedLanes) -> Ticket {

@@ -18,15 +18,16 @@ use tracing::{debug, info};
 use tunnel_link::grpc::{self, Code, FrameReader, IncomingBody, PacedBody, ReadError, RpcRefused, Via};
 use tunnel_link::pace::{Pace, PacedStream};
 use tunnel_proto::frame::{Body, Frame};
-use tunnel_proto::hello::Hello;
+use tunnel_proto::hello::{Hello, Welcome};
 use tunnel_proto::id::SessionId;
+use tunnel_proto::mux::Settings;
 
 use super::admission::{
     Admission, Admitted, AdmittedAgent, Candidate, RETRY_AFTER, SessionRequest, refused, shutting_down,
 };
 use super::identity::{AgentIdentities, AgentIdentity, ShownCertificate};
 use super::peers::CarriedLane;
-use super::registry::{Credential, SessionLease, SessionWay, Subject};
+use super::registry::{Credential, LiveSession, SessionLease, SessionWay, Subject};
 use super::resume::LinkRole;
 use gateway_config::{Config, Timeouts};
 use gateway_net::audit::{self, Audit, AuditEvent, AuditRecord, Text};
@@ -80,12 +81,12 @@ struct Remote {
 /// session.
 #[derive(Debug)]
 pub struct CarriedLease {
-    /// Its workspace.
+    /// Its workspace or cluster.
     pub subject: Subject,
     /// Its credential, and the time for which that counts.
     pub lease: SessionLease,
-    /// The workspace and its owner.
-    pub owned: (WorkspaceId, UserName),
+    /// The workspace and its owner; `None` for a cluster.
+    pub owned: Option<(WorkspaceId, UserName)>,
     /// Address that it dialed from.
     pub peer: SocketAddr,
 }
@@ -125,6 +126,12 @@ impl AgentService {
             audit,
             public_url: config.public_url.to_string().into(),
         })
+    }
+
+    /// Returns for how many relay lanes an agent is asked at a time: `tunnel.relay_lanes_max`.
+    #[must_use]
+    pub fn relay_lanes_max(&self) -> usize {
+        self.passing.per_agent_max()
     }
 
     /// Returns the number of relay lanes that pass through here.
@@ -324,6 +331,13 @@ impl AgentService {
         self.admission.factory().has(subject, session, SessionWay::Direct)
     }
 
+    /// Returns the settings of the half of a hop lane that this replica has. See [`SessionFactory::hop_settings`](
+    /// crate::admission::SessionFactory::hop_settings).
+    #[must_use]
+    pub fn hop_settings(&self, session: &LiveSession, welcome: &Welcome) -> Settings {
+        self.admission.factory().hop_settings(session, welcome)
+    }
+
     /// Serves a link that another replica carries here, whose agent that replica has entitled: a relay lane, or a link of a
     /// session that was dialed here.
     ///
@@ -345,7 +359,7 @@ impl AgentService {
         let greeting = Greeting { until: Instant::now() + self.timeouts.agent_hello, limit: None };
         let hello = read_hello(&mut reader, &greeting).await?;
         let identity = AgentIdentity::relayed(subject.clone(), lease.clone());
-        let (owned, via) = (Some(owned), Via::Http2);
+        let via = Via::Http2;
         let candidate = Candidate { subject, owned, lease, peer, via, hello, generation: None, lane: None };
         let admitted = self.admission.provide_lane(candidate).await?;
         self.audit.record(did(&identity, connected(&admitted), peer));

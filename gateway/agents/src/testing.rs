@@ -15,6 +15,7 @@ pub fn new(workspace: &str) -> NewSession {
     NewSession {
         subject: Subject::Workspace(workspace.parse().expect("a name")),
         workspace: None,
+        owner: None,
         lease: SessionLease::renewable(Credential::Token("t-1".parse().expect("an id")), None, UnixSeconds::new(0)),
         tunnel: Session::new(Settings::new(Side::Gateway)),
         keys: ResumeKeys::default(),

@@ -38,6 +38,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let parts = EnvironmentsParts {
         store: store.clone(),
         registry: Arc::new(Registry::new(1, 1)),
+        peers: None,
         templates,
         audit: Audit::default(),
         metrics: Metrics::default(),

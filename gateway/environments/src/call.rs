@@ -18,7 +18,8 @@ use tunnel_proto::environments::{Call, CallAnswer, CallProgress, Decoder, Done, 
 use tunnel_proto::reason::Reason;
 
 use super::refusal::RefusalCode;
-use gateway_agents::registry::{LiveSession, Registry};
+use gateway_agents::peers::MaybePeers;
+use gateway_agents::registry::{LiveSession, Registry, Subject};
 use gateway_types::ClusterName;
 
 /// Longest time from the call to the agent's acceptance.
@@ -86,10 +87,11 @@ pub(crate) trait Calls: Send + Sync {
     ) -> BoxFuture<'a, Result<Done, CallError>>;
 }
 
-/// Calls to agents that have a session with this gateway.
+/// Calls to agents that have a session with this gateway, here or at another of its replicas.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     pub(crate) registry: Arc<Registry>,
+    pub(crate) peers: MaybePeers,
 }
 
 impl Calls for Sessions {
@@ -100,7 +102,7 @@ impl Calls for Sessions {
         progress: &'a (dyn Fn(CallProgress) + Send + Sync),
     ) -> BoxFuture<'a, Result<Done, CallError>> {
         Box::pin(async move {
-            let session = self.session_of(cluster)?;
+            let session = self.session_of(cluster).await.ok_or(CallError::Absent)?;
             let mut line = CallLine::new(&session)?;
             let answer = tokio::time::timeout(timeout_of(call), line.call(call, progress)).await;
             let answer = answer.unwrap_or(Err(CallError::Late("end")));
@@ -123,9 +125,14 @@ fn timeout_of(call: &Call) -> Duration {
 }
 
 impl Sessions {
-    /// Returns the session through which a cluster's agent is called. No other place decides which session that is.
-    fn session_of(&self, cluster: &ClusterName) -> Result<Arc<LiveSession>, CallError> {
-        self.registry.cluster(cluster).ok_or(CallError::Absent)
+    /// Returns the session through which a cluster's agent is called: its own, or a lane to the replica that has it. No other
+    /// place decides which session that is.
+    async fn session_of(&self, cluster: &ClusterName) -> Option<Arc<LiveSession>> {
+        if let Some(session) = self.registry.cluster(cluster) {
+            return Some(session);
+        }
+        let subject = Subject::Cluster(cluster.clone());
+        self.peers.as_ref()?.find(&subject).await.lane()
     }
 
     /// Distinguishes a session that was displaced from one that ended.

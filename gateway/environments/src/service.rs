@@ -19,6 +19,7 @@ use super::refusal::{EnvironmentRefusal, RefusalCode, RefusalProblem};
 #[cfg(test)]
 use super::request::By;
 use super::request::{JobRequest, Met, Unmet};
+use gateway_agents::peers::MaybePeers;
 use gateway_agents::registry::Registry;
 use gateway_net::audit::{Audit, AuditEvent, AuditRecord, Text};
 use gateway_net::telemetry::Metrics;
@@ -49,6 +50,8 @@ pub struct EnvironmentsParts {
     pub store: Store,
     /// The agents that have a session.
     pub registry: Arc<Registry>,
+    /// Other replicas, which have the sessions of other agents.
+    pub peers: MaybePeers,
     /// The clusters' templates.
     pub templates: Arc<TemplateFiles>,
     /// Audit log of the requests.
@@ -116,12 +119,13 @@ impl Environments {
     /// # Errors
     /// [`StoreError`].
     pub async fn open(parts: EnvironmentsParts) -> Result<Self, StoreError> {
-        let calls = Sessions { registry: parts.registry.clone() };
+        let calls = Sessions { registry: parts.registry.clone(), peers: parts.peers.clone() };
         Self::open_with(parts, Box::new(calls)).await
     }
 
     pub(super) async fn open_with(parts: EnvironmentsParts, calls: Box<dyn Calls>) -> Result<Self, StoreError> {
-        let EnvironmentsParts { store, registry: _, templates, audit, metrics, settings, public_url, clock } = parts;
+        let EnvironmentsParts { store, registry: _, peers: _, templates, audit, metrics, settings, public_url, clock } =
+            parts;
         let access = Arc::new(AccessPolicy::default());
         access.read(&store, clock()).await?;
         access.remember(&store).await?;

@@ -1,4 +1,4 @@
-//! A relay lane between two replicas: the agent that one of them has authenticated, in front of the agent's own messages.
+//! A relay lane or hop lane between two replicas: the agent that one of them has authenticated, in front of the agent's own messages.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use gateway_agents::admission::Candidate;
-use gateway_agents::registry::{Credential, SessionLease, Subject};
+use gateway_agents::registry::{Credential, LiveSession, SessionLease, Subject};
 use gateway_agents::service::{CarriedLease, PassingBody};
 use gateway_store::WorkspaceId;
 use gateway_types::{UnixSeconds, UserName};
@@ -14,7 +14,7 @@ use http_body::{Body, Frame};
 use hyper::body::Incoming;
 use prost::Message;
 use thiserror::Error;
-use tunnel_link::grpc::{self, PREFIX_BYTES};
+use tunnel_link::grpc::{self, Outgoing, PREFIX_BYTES};
 
 use crate::wire;
 
@@ -24,10 +24,10 @@ const HEAD_BYTES_MAX: usize = 4 * 1024;
 /// An agent that another replica has authenticated and entitled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CarriedAgent {
-    /// Its workspace.
+    /// Its workspace or cluster.
     pub subject: Subject,
-    /// The workspace and its owner.
-    pub owned: (WorkspaceId, UserName),
+    /// The workspace and its owner; `None` for a cluster.
+    pub owned: Option<(WorkspaceId, UserName)>,
     /// Its credential, and the end of that.
     pub credential: Credential,
     /// Time from which the credential is worth nothing.
@@ -63,11 +63,24 @@ impl CarriedAgent {
         candidate.subject.workspace()?;
         Some(Self {
             subject: candidate.subject.clone(),
-            owned: candidate.owned.clone()?,
+            owned: Some(candidate.owned.clone()?),
             credential: candidate.lease.credential.clone(),
             expires_at: candidate.lease.expires_at,
             peer: candidate.peer,
         })
+    }
+
+    /// Describes the agent of a session for a hop lane. Its credential is checked where the session is, as long as that lives:
+    /// the agent may come back with a newer one, of which the lane's other end knows nothing.
+    #[must_use]
+    pub fn of_session(session: &LiveSession) -> Self {
+        Self {
+            subject: session.subject.clone(),
+            owned: session.workspace.zip(session.owner.clone()),
+            credential: Credential::Relayed { shown: session.credential().to_string().into() },
+            expires_at: None,
+            peer: session.peer(),
+        }
     }
 
     /// Returns it as the owner of a relay lane that ends here.
@@ -81,14 +94,17 @@ impl CarriedAgent {
     /// Encodes it as the first gRPC message of a carried lane.
     #[must_use]
     pub fn encode(&self) -> Bytes {
+        let (workspace_id, owner) = self.owned.as_ref().map(|(id, owner)| (id.to_string(), owner.to_string())).unzip();
+        let (workspace, cluster) = names_of(&self.subject);
         let message = wire::CarriedLane {
-            workspace: self.subject.name().to_owned(),
-            workspace_id: self.owned.0.to_string(),
-            owner: self.owned.1.to_string(),
+            workspace,
+            workspace_id: workspace_id.unwrap_or_default(),
+            owner: owner.unwrap_or_default(),
             token: self.credential.token().map(|token| token.to_string()).unwrap_or_default(),
             credential: self.credential.to_string(),
             peer: self.peer.to_string(),
             expires_at: self.expires_at.map_or(0, UnixSeconds::get),
+            cluster,
         };
         let length = message.encoded_len();
         let mut bytes = BytesMut::with_capacity(PREFIX_BYTES + length);
@@ -124,20 +140,45 @@ impl CarriedAgent {
     }
 
     fn from_wire(message: &wire::CarriedLane) -> Result<Self, BadLane> {
-        let name = message.workspace.parse().map_err(|_| BadLane::Field("workspace"))?;
-        let id = message.workspace_id.parse().map_err(|_| BadLane::Field("workspace_id"))?;
-        let owner = message.owner.parse().map_err(|_| BadLane::Field("owner"))?;
+        let subject = subject_in(&message.workspace, &message.cluster).map_err(BadLane::Field)?;
+        let owned = match &subject {
+            Subject::Cluster(_) => None,
+            Subject::Workspace(_) => Some((
+                message.workspace_id.parse().map_err(|_| BadLane::Field("workspace_id"))?,
+                message.owner.parse().map_err(|_| BadLane::Field("owner"))?,
+            )),
+        };
         let credential = match message.token.as_str() {
             "" => Credential::Relayed { shown: message.credential.clone().into() },
             token => Credential::Token(token.parse().map_err(|_| BadLane::Field("token"))?),
         };
         Ok(Self {
-            subject: Subject::Workspace(name),
-            owned: (id, owner),
+            subject,
+            owned,
             credential,
             expires_at: (message.expires_at > 0).then(|| UnixSeconds::new(message.expires_at)),
             peer: message.peer.parse().map_err(|_| BadLane::Field("peer"))?,
         })
+    }
+}
+
+/// Returns the names of a workspace and a cluster on the wire, of which one is empty.
+pub(crate) fn names_of(subject: &Subject) -> (String, String) {
+    match subject {
+        Subject::Workspace(name) => (name.to_string(), String::new()),
+        Subject::Cluster(name) => (String::new(), name.to_string()),
+    }
+}
+
+/// Reads them.
+///
+/// # Errors
+/// The field that is wrong.
+pub(crate) fn subject_in(workspace: &str, cluster: &str) -> Result<Subject, &'static str> {
+    match (workspace, cluster) {
+        (_, "") => workspace.parse().map(Subject::Workspace).map_err(|_| "workspace"),
+        ("", _) => cluster.parse().map(Subject::Cluster).map_err(|_| "cluster"),
+        (_, _) => Err("cluster"),
     }
 }
 
@@ -169,13 +210,30 @@ impl LaneBody {
     }
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for Preceded<B> {
-    type Data = Bytes;
+/// Body of the request that carries a hop lane: the agent, the Hello for it, and its half of the lane's session.
+pub type HopBody = Preceded<Outgoing>;
+
+impl HopBody {
+    /// Makes the body for an agent, from the half that begins with a Hello.
+    #[must_use]
+    pub fn of_hop(agent: &CarriedAgent, half: Outgoing) -> Self {
+        Self { first: Some(agent.encode()), body: half }
+    }
+}
+
+impl<B: Body + Unpin> Body for Preceded<B>
+where
+    B::Data: From<Bytes>,
+{
+    type Data = B::Data;
     type Error = B::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         match self.first.take() {
-            Some(first) => Poll::Ready(Some(Ok(Frame::data(first)))),
+            Some(first) => Poll::Ready(Some(Ok(Frame::data(first.into())))),
             None => Pin::new(&mut self.body).poll_frame(context),
         }
     }
@@ -189,7 +247,7 @@ mod tests {
     fn agent_is_the_same_behind_the_wire() {
         let agent = CarriedAgent {
             subject: Subject::Workspace("one".parse().expect("a name")),
-            owned: ("w-7".parse().expect("an id"), "ann".parse().expect("a name")),
+            owned: Some(("w-7".parse().expect("an id"), "ann".parse().expect("a name"))),
             credential: Credential::Token("t-3".parse().expect("an id")),
             expires_at: Some(UnixSeconds::new(9)),
             peer: ([127, 0, 0, 1], 80).into(),
@@ -206,6 +264,9 @@ mod tests {
             ..wire::CarriedLane::decode(&other.encode()[PREFIX_BYTES..]).expect("protobuf")
         };
         assert_eq!(CarriedAgent::from_wire(&of_pod).expect("an agent"), other);
+        let of_cluster =
+            CarriedAgent { subject: Subject::Cluster("one".parse().expect("a name")), owned: None, ..other };
+        assert_eq!(read(&of_cluster.encode()[PREFIX_BYTES..]).expect("an agent"), of_cluster);
     }
 
     #[test]
@@ -214,5 +275,7 @@ mod tests {
         assert!(matches!(head_length(&[0, 0, 0, 0]), Ok(None)));
         let wrong = wire::CarriedLane { workspace: "One!".into(), ..wire::CarriedLane::default() };
         assert!(matches!(CarriedAgent::from_wire(&wrong), Err(BadLane::Field("workspace"))));
+        let both = wire::CarriedLane { workspace: "one".into(), cluster: "one".into(), ..wire::CarriedLane::default() };
+        assert!(matches!(CarriedAgent::from_wire(&both), Err(BadLane::Field("cluster"))));
     }
 }

@@ -24,12 +24,12 @@ use tokio::time::{Instant, timeout};
 use tonic::Status;
 use tower_service::Service;
 use tracing::debug;
-use tunnel_link::grpc::ReceiveError;
+use tunnel_link::grpc::{Chunk, ReceiveError};
 
-use crate::carried::LaneBody;
+use crate::carried::{HopBody, LaneBody};
 use crate::service::CARRY_LANE;
 use crate::wire::peers_client::PeersClient;
-use crate::wire::{Announcement, Displaced, Introduction, LaneWish, SessionQuery};
+use crate::wire::{Announcement, Displaced, Introduction, LaneWish, SessionQuery, WantedLane};
 
 /// Time limit for a connection to come up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -140,18 +140,17 @@ impl PeerConnections {
         self.peers.lock().retain(|replica, _| lives(*replica));
     }
 
-    /// Asks a replica to have an agent add a relay lane. Returns the number of the agent's process; `None` if the session
-    /// is not there.
+    /// Asks a replica to have an agent add a relay lane, or to carry a hop lane for it. `None` if the session is not there.
     ///
     /// # Errors
     /// [`PeerError`].
     ///
     /// # Cancel safety
     /// Dropped, the agent may have been asked.
-    pub async fn want_lane(&self, peer: &PeerConnection, wish: LaneWish) -> Result<Option<u64>, PeerError> {
+    pub async fn want_lane(&self, peer: &PeerConnection, wish: LaneWish) -> Result<Option<WantedLane>, PeerError> {
         let mut client = self.client(peer).await?;
         match in_time(client.want_lane(wish)).await? {
-            Ok(wanted) => Ok(Some(wanted.into_inner().instance)),
+            Ok(wanted) => Ok(Some(wanted.into_inner())),
             Err(status) if status.code() == tonic::Code::NotFound => Ok(None),
             Err(status) => Err(status.into()),
         }
@@ -207,8 +206,23 @@ impl PeerConnections {
     /// # Cancel safety
     /// Dropped, it ends the lane's stream.
     pub async fn carry(&self, peer: &PeerConnection, lane: LaneBody) -> Result<Response<Incoming>, PeerError> {
+        self.begin_lane(peer, PeerBody::Lane(lane)).await
+    }
+
+    /// Begins a hop lane at the replica at which it ends. Returns that replica's answer.
+    ///
+    /// # Errors
+    /// [`PeerError`].
+    ///
+    /// # Cancel safety
+    /// Dropped, it ends the lane's stream.
+    pub async fn hop(&self, peer: &PeerConnection, lane: HopBody) -> Result<Response<Incoming>, PeerError> {
+        self.begin_lane(peer, PeerBody::Hop(lane)).await
+    }
+
+    async fn begin_lane(&self, peer: &PeerConnection, lane: PeerBody) -> Result<Response<Incoming>, PeerError> {
         let mut sender = self.sender(peer).await?;
-        let mut request = Request::new(PeerBody::Lane(lane));
+        let mut request = Request::new(lane);
         *request.method_mut() = Method::POST;
         *request.uri_mut() = sender.uri(CARRY_LANE)?;
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
@@ -320,8 +334,10 @@ impl Service<Request<tonic::body::Body>> for Calls {
 enum PeerBody {
     /// Message of a call.
     Call(tonic::body::Body),
-    /// A lane.
+    /// A lane of an agent.
     Lane(LaneBody),
+    /// A lane that this replica serves.
+    Hop(HopBody),
 }
 
 /// Reason why a body could not be sent.
@@ -334,17 +350,20 @@ enum BodyError {
 }
 
 impl Body for PeerBody {
-    type Data = Bytes;
+    type Data = Chunk;
     type Error = BodyError;
 
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Chunk>, BodyError>>> {
         match self.get_mut() {
-            Self::Call(body) => {
-                Pin::new(body).poll_frame(context).map(|frame| frame.map(|frame| frame.map_err(BodyError::Call)))
-            }
-            Self::Lane(body) => {
-                Pin::new(body).poll_frame(context).map(|frame| frame.map(|frame| frame.map_err(BodyError::Lane)))
+            Self::Call(body) => Pin::new(body).poll_frame(context).map(|frame| frame.map(|frame| Ok(chunk(frame?)))),
+            Self::Lane(body) => Pin::new(body).poll_frame(context).map(|frame| frame.map(|frame| Ok(chunk(frame?)))),
+            Self::Hop(body) => {
+                Pin::new(body).poll_frame(context).map(|frame| frame.map(|frame| frame.map_err(|never| match never {})))
             }
         }
     }
+}
+
+fn chunk(frame: Frame<Bytes>) -> Frame<Chunk> {
+    frame.map_data(Chunk::from)
 }

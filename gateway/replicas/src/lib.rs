@@ -13,6 +13,7 @@
 //!   which ends here. R copies that lane's messages and decodes nothing: numbers, credit and resume are between E and agent, so
 //!   R may die or drain, and the lane goes on through another replica.
 //! * [`changes`] has every replica learn what changed at another.
+//! * [`hop`] carries a lane for an agent that adds none: there R decodes, and the lane ends with R.
 //! * [`connection`] is the calling half of what replicas say to each other, [`service`] the answering half, [`listener`] its
 //!   port. Both ends prove the role of a replica by their certificates.
 //!
@@ -23,7 +24,9 @@ pub mod changes;
 pub mod claims;
 pub mod connection;
 pub mod duties;
+pub mod hop;
 pub mod idle;
+mod lane_places;
 pub mod lease;
 pub mod listener;
 pub mod members;

@@ -1,5 +1,6 @@
 //! One replica: claims its agents' sessions, finds those of the others, and carries lanes to them.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use tunnel_link::grpc::{Code, RpcRefused};
 use tunnel_proto::id::{Generation, SessionId};
 use tunnel_proto::reason::Reason;
 
-use crate::carried::{CarriedAgent, LaneBody};
+use crate::carried::{CarriedAgent, LaneBody, names_of};
 use crate::changes::sender::Addressee;
 use crate::changes::set::ChangeSet;
 use crate::claims::{Claimed, Claims};
@@ -33,8 +34,11 @@ use crate::members::Members;
 use crate::search::{SearchTurn, Searches};
 use crate::wire::{Displaced, LaneWish, SessionQuery};
 
-/// Longest wait for a relay lane: as long as a request waits for an agent that has just lost its link.
+/// Longest wait for a relay lane or hop lane: as long as a request waits for an agent that has just lost its link.
 const LANE_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Longest wait for an agent that was asked for a relay lane, before a hop lane is asked for: it may have as many as may be.
+const ADDED_PATIENCE: Duration = Duration::from_millis(1_500);
 
 /// Interval at which lanes without use are ended.
 const TIDY_INTERVAL: Duration = Duration::from_secs(10);
@@ -81,6 +85,11 @@ impl Replica {
         let (displaced, waiting) = mpsc::channel(DISPLACED_MAX);
         let (members, searches) = (Arc::new(Members::new(store.clone())), Searches::new());
         (Self { incarnation, store, registry, claims, connections, members, searches, displaced }, waiting)
+    }
+
+    /// Returns the connections to other replicas.
+    pub(crate) fn connections(&self) -> &PeerConnections {
+        &self.connections
     }
 
     /// Returns its view of the replicas that live.
@@ -145,12 +154,8 @@ impl Replica {
     /// Tells a replica that its session is over.
     async fn displace(&self, session: DisplacedSession) {
         let DisplacedSession { subject, owner, generation, instance } = session;
-        let displaced = Displaced {
-            workspace: subject.workspace().map(ToString::to_string).unwrap_or_default(),
-            cluster: subject.cluster().map(ToString::to_string).unwrap_or_default(),
-            generation,
-            instance,
-        };
+        let (workspace, cluster) = names_of(&subject);
+        let displaced = Displaced { workspace, cluster, generation, instance };
         let told = async {
             let Some(url) = self.url_of(owner.get()).await? else { return Ok(()) };
             let peer = self.connections.to(owner.get(), &url);
@@ -175,31 +180,37 @@ impl Replica {
     }
 
     /// Returns the address of a replica that lives.
-    async fn url_of(&self, replica: u64) -> Result<Option<Arc<str>>, FindError> {
+    pub(crate) async fn url_of(&self, replica: u64) -> Result<Option<Arc<str>>, FindError> {
         self.members.url_of(replica).await.map_err(FindError::Store)
     }
 
-    /// Finds the session of a workspace, once for all that ask at the same time.
-    async fn find_session(&self, name: &WorkspaceName) -> FoundSession {
+    /// Returns the session of an agent that is here, or the lane to it.
+    fn current(&self, subject: &Subject) -> Option<Arc<LiveSession>> {
+        self.registry.of(subject).or_else(|| self.registry.relay(subject))
+    }
+
+    /// Finds the session of a workspace or cluster, once for all that ask at the same time.
+    async fn find_session(&self, subject: &Subject) -> FoundSession {
         let until = Instant::now() + LANE_PATIENCE;
         loop {
-            match self.searches.begin(name, Instant::now().into_std()) {
+            match self.searches.begin(subject, Instant::now().into_std()) {
                 SearchTurn::Settled(found) => return found,
                 SearchTurn::UnderWay(mut search) => {
                     // It never changes: it closes, also when the request that searched is dropped.
                     if timeout_at(until, search.changed()).await.is_err() {
                         return FoundSession::Unreachable;
                     }
-                    if let Some(session) = self.registry.current(name) {
+                    if let Some(session) = self.current(subject) {
                         return FoundSession::Lane(session);
                     }
                 }
                 SearchTurn::First(search) => {
-                    let found = match timeout_at(until, self.open_lane(name)).await.unwrap_or(Err(FindError::NoLane)) {
+                    let opened = timeout_at(until, self.open_lane(subject)).await;
+                    let found = match opened.unwrap_or(Err(FindError::NoLane)) {
                         Ok(Some(session)) => FoundSession::Lane(session),
                         Ok(None) => FoundSession::Absent,
                         Err(error) => {
-                            warn!(workspace = %name, %error, "the session of another replica cannot be reached");
+                            warn!(agent = %subject, %error, "the session of another replica cannot be reached");
                             FoundSession::Unreachable
                         }
                     };
@@ -210,14 +221,25 @@ impl Replica {
         }
     }
 
-    /// Has the agent of a workspace add a relay lane that ends here, and waits for it. `None` if no other replica has its
-    /// session.
-    async fn open_lane(&self, name: &WorkspaceName) -> Result<Option<Arc<LiveSession>>, FindError> {
-        let owner = self.store.workspace_session(name).await.map_err(FindError::Store)?;
+    async fn owner_of(&self, subject: &Subject) -> Result<Option<SessionOwner>, StoreError> {
+        match subject {
+            Subject::Workspace(name) => self.store.workspace_session(name).await,
+            Subject::Cluster(name) => self.store.cluster_session(name).await,
+        }
+    }
+
+    /// Has a lane to the agent of a workspace or cluster end here, and waits for it: one that the agent adds, or a hop lane. `None`
+    /// if no other replica has its session.
+    async fn open_lane(&self, subject: &Subject) -> Result<Option<Arc<LiveSession>>, FindError> {
+        let owner = self.owner_of(subject).await.map_err(FindError::Store)?;
         let is_other = |owner: &SessionOwner| owner.incarnation != self.incarnation;
         let Some(owner) = owner.filter(is_other) else { return Ok(None) };
-        let is_its = |session: &Arc<LiveSession>| session.instance == owner.instance && !session.tunnel.is_ended();
-        let relay = || self.registry.relay(&Subject::Workspace(name.clone())).filter(is_its);
+        let is_its = |session: &Arc<LiveSession>| {
+            // A hop lane of an earlier session leads to a replica from which the agent has gone.
+            let is_stale = session.is_hop() && session.generation.get() != owner.generation;
+            session.instance == owner.instance && !session.tunnel.is_ended() && !is_stale
+        };
+        let relay = || self.registry.relay(subject).filter(is_its);
         if let Some(session) = relay() {
             // Without a link for the moment: its agent dials again.
             return Ok(Some(session));
@@ -226,30 +248,48 @@ impl Replica {
         let ticket = self.registry.expected.announce(now).map_err(|_| FindError::Randomness)?;
         let Some(ticket) = ticket else { return Err(FindError::TooMany) };
         let peer = self.connections.to(owner.incarnation.get(), &owner.peer_url);
+        let (workspace, cluster) = names_of(subject);
         let wish = LaneWish {
-            workspace: name.to_string(),
+            workspace,
+            cluster,
             generation: owner.generation,
             replica: self.incarnation.get(),
             ticket: ticket.shown.clone(),
+            hop: false,
         };
         let mut arrivals = self.registry.relay_arrivals();
-        let instance = match self.connections.want_lane(&peer, wish).await {
-            Ok(Some(instance)) => instance,
+        let wanted = match self.connections.want_lane(&peer, wish.clone()).await {
+            Ok(Some(wanted)) => wanted,
             other => {
                 self.registry.expected.forget(&ticket);
                 return other.map(|_| None).map_err(FindError::Peer);
             }
         };
-        let generation = Generation::new(owner.generation);
-        let lane = ExpectedLane { workspace: owner.workspace, instance, generation };
-        self.registry.expected.settle(&ticket, lane);
+        let workspace = match owner.key {
+            SessionKey::Workspace(id) => Some(id),
+            SessionKey::Cluster(_) => None,
+        };
+        let (instance, generation) = (wanted.instance, Generation::new(owner.generation));
+        self.registry
+            .expected
+            .settle(&ticket, ExpectedLane { subject: subject.clone(), workspace, instance, generation });
+        let mut hops = pin!(tokio::time::sleep_until(now + ADDED_PATIENCE));
+        let mut is_hop = wanted.hop;
         loop {
             if let Some(session) = relay() {
-                info!(workspace = %name, replica = %owner.incarnation, took = ?now.elapsed(), "relay lane up");
+                let is_hop = session.is_hop();
+                info!(agent = %subject, replica = %owner.incarnation, is_hop, took = ?now.elapsed(), "relay lane up");
                 return Ok(Some(session));
             }
-            // The registry outlives this.
-            arrivals.changed().await.ok();
+            tokio::select! {
+                // The registry outlives this.
+                _ = arrivals.changed() => {}
+                () = hops.as_mut(), if !is_hop => {
+                    is_hop = true;
+                    let hop = LaneWish { hop: true, ..wish.clone() };
+                    self.connections.want_lane(&peer, hop).await.map_err(FindError::Peer)?;
+                }
+            }
         }
     }
 
@@ -341,8 +381,8 @@ impl Peers for Replica {
         })
     }
 
-    fn find<'a>(&'a self, workspace: &'a WorkspaceName) -> PeerFuture<'a, FoundSession> {
-        Box::pin(self.find_session(workspace))
+    fn find<'a>(&'a self, subject: &'a Subject) -> PeerFuture<'a, FoundSession> {
+        Box::pin(self.find_session(subject))
     }
 
     fn carry(&self, lane: CarriedLane) -> PeerFuture<'_, Result<Response<Incoming>, RpcRefused>> {
@@ -352,7 +392,7 @@ impl Peers for Replica {
 
 /// Reason why a session was not found.
 #[derive(Debug, thiserror::Error)]
-enum FindError {
+pub(crate) enum FindError {
     #[error(transparent)]
     Store(StoreError),
     #[error(transparent)]

@@ -1,4 +1,4 @@
-//! Searches for sessions of other replicas: one at a time for a workspace, none again for a moment after one without a
+//! Searches for sessions of other replicas: one at a time for a workspace or cluster, none again for a moment after one without a
 //! result, and so many a second in all. A flood of requests for agents that are away costs the store no more than that.
 
 use std::collections::HashMap;
@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gateway_agents::peers::FoundSession;
-use gateway_types::WorkspaceName;
+use gateway_agents::registry::Subject;
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-/// Time for which a workspace without a session is not searched again.
+/// Time for which a workspace or cluster without a session is not searched again.
 const SETTLED_TIME: Duration = Duration::from_secs(1);
 
 /// Most searches a second, as many at once.
@@ -24,7 +24,7 @@ const SEARCHES_KEPT: usize = 1_024;
 /// All searches of this replica. Bounded by [`SEARCHES_PER_SECOND`] and [`SETTLED_TIME`].
 #[derive(Debug)]
 pub(crate) struct Searches {
-    searches: Mutex<HashMap<WorkspaceName, Search>>,
+    searches: Mutex<HashMap<Subject, Search>>,
     turns: DefaultDirectRateLimiter,
 }
 
@@ -36,7 +36,7 @@ enum Search {
     Settled { until: Instant, is_unreachable: bool },
 }
 
-/// What a caller has to do for a workspace.
+/// What a caller has to do for a workspace or cluster.
 #[derive(Debug)]
 pub(crate) enum SearchTurn {
     /// Search, and settle.
@@ -51,7 +51,7 @@ pub(crate) enum SearchTurn {
 #[derive(Debug)]
 pub(crate) struct FirstSearch {
     searches: Arc<Searches>,
-    name: WorkspaceName,
+    subject: Subject,
     _ends: watch::Sender<()>,
 }
 
@@ -63,9 +63,9 @@ impl Searches {
     }
 
     /// Begins a search, unless there is one.
-    pub(crate) fn begin(self: &Arc<Self>, name: &WorkspaceName, now: Instant) -> SearchTurn {
+    pub(crate) fn begin(self: &Arc<Self>, subject: &Subject, now: Instant) -> SearchTurn {
         let mut searches = self.searches.lock();
-        if let Some(search) = searches.get(name).filter(|search| search.is_of_use(now)) {
+        if let Some(search) = searches.get(subject).filter(|search| search.is_of_use(now)) {
             return match search {
                 Search::UnderWay(search) => SearchTurn::UnderWay(search.clone()),
                 Search::Settled { is_unreachable: true, .. } => SearchTurn::Settled(FoundSession::Unreachable),
@@ -79,8 +79,8 @@ impl Searches {
             searches.retain(|_, search| search.is_of_use(now));
         }
         let (ends, under_way) = watch::channel(());
-        searches.insert(name.clone(), Search::UnderWay(under_way));
-        SearchTurn::First(FirstSearch { searches: self.clone(), name: name.clone(), _ends: ends })
+        searches.insert(subject.clone(), Search::UnderWay(under_way));
+        SearchTurn::First(FirstSearch { searches: self.clone(), subject: subject.clone(), _ends: ends })
     }
 }
 
@@ -91,13 +91,13 @@ impl FirstSearch {
         let is_unreachable = match found {
             // The registry has it from here on.
             FoundSession::Lane(_) => {
-                searches.remove(&self.name);
+                searches.remove(&self.subject);
                 return;
             }
             FoundSession::Absent => false,
             FoundSession::Unreachable => true,
         };
-        searches.insert(self.name.clone(), Search::Settled { until: now + SETTLED_TIME, is_unreachable });
+        searches.insert(self.subject.clone(), Search::Settled { until: now + SETTLED_TIME, is_unreachable });
     }
 }
 
@@ -114,8 +114,8 @@ impl Search {
 mod tests {
     use super::*;
 
-    fn name(number: usize) -> WorkspaceName {
-        format!("w{number}").parse().expect("a name")
+    fn name(number: usize) -> Subject {
+        Subject::Workspace(format!("w{number}").parse().expect("a name"))
     }
 
     fn first(searches: &Arc<Searches>, number: usize, now: Instant) -> FirstSearch {

@@ -18,10 +18,11 @@ use tunnel_proto::hello::RelayTicket;
 use tunnel_proto::id::SessionId;
 use tunnel_proto::limit::TICKET_BYTES_MAX;
 
-use crate::carried::{BadLane, CarriedAgent};
+use crate::carried::{BadLane, CarriedAgent, subject_in};
 use crate::changes::ChangeSink;
 use crate::changes::set::ChangeSet;
 use crate::connection::CALL_TIMEOUT;
+use crate::hop::Hops;
 use crate::wire::peers_server::{Peers, PeersServer};
 use crate::wire::{Announcement, Displaced, Done, Introduction, LaneWish, SessionQuery, WantedLane};
 
@@ -41,6 +42,8 @@ pub struct PeerService {
     pub changes: Arc<dyn ChangeSink>,
     /// Counters.
     pub metrics: Metrics,
+    /// Hop lanes from here.
+    pub hops: Arc<Hops>,
 }
 
 /// One connection of another replica. The number of its process start is 0 until it has introduced itself.
@@ -108,19 +111,24 @@ impl Peers for PeerCalls {
 
     async fn want_lane(&self, request: tonic::Request<LaneWish>) -> Result<tonic::Response<WantedLane>, Status> {
         let peer = self.introduced()?;
-        let LaneWish { workspace, generation, replica, ticket } = request.into_inner();
+        let LaneWish { workspace, cluster, generation, replica, ticket, hop } = request.into_inner();
         if replica != peer || ticket.len() > TICKET_BYTES_MAX {
             return Err(Status::invalid_argument("a lane is for the replica that asks"));
         }
-        let name = workspace.parse().map_err(|_| Status::invalid_argument("no workspace's name"))?;
-        let session = self.session(&Subject::Workspace(name), generation)?;
-        if !session.takes_relay_lanes {
-            return Err(Status::failed_precondition("the agent does not know relay lanes"));
+        let subject = subject_in(&workspace, &cluster).map_err(|_| Status::invalid_argument("no name"))?;
+        let session = self.session(&subject, generation)?;
+        let (away, instance) = (|| Status::unavailable("the agent's link is away"), session.instance);
+        if session.tunnel.is_detached() {
+            return Err(away());
         }
-        if !session.tunnel.want_lane(RelayTicket { replica, ticket }) {
-            return Err(Status::unavailable("the agent's link is away"));
+        let ticket = RelayTicket { replica, ticket };
+        let hop = hop || !self.service.hops.asks_agent(&session, replica);
+        if hop {
+            self.service.hops.begin(session, ticket);
+        } else if !session.tunnel.want_lane(ticket) {
+            return Err(away());
         }
-        Ok(tonic::Response::new(WantedLane { instance: session.instance }))
+        Ok(tonic::Response::new(WantedLane { instance, hop }))
     }
 
     async fn has_session(&self, request: tonic::Request<SessionQuery>) -> Result<tonic::Response<Done>, Status> {
@@ -136,12 +144,7 @@ impl Peers for PeerCalls {
     async fn displace(&self, request: tonic::Request<Displaced>) -> Result<tonic::Response<Done>, Status> {
         let peer = self.introduced()?;
         let Displaced { workspace, cluster, generation, instance } = request.into_inner();
-        let bad = |_| Status::invalid_argument("no name");
-        let subject = if cluster.is_empty() {
-            Subject::Workspace(workspace.parse().map_err(bad)?)
-        } else {
-            Subject::Cluster(cluster.parse().map_err(|_| Status::invalid_argument("no name"))?)
-        };
+        let subject = subject_in(&workspace, &cluster).map_err(|_| Status::invalid_argument("no name"))?;
         if let Ok(session) = self.session(&subject, generation) {
             info!(agent = %subject, session = %session.id, peer, "session displaced by one of another replica");
             self.service.registry.displace(&session, instance);

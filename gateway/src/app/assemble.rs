@@ -90,7 +90,7 @@ pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartE
     let seen = workspaces_see(&config, &listeners)?;
     let ci = CiParts::new(&config, &seen, &base.store).await?;
     let cluster_configs = ClusterConfigs::open(config.agents_dir.clone(), &base.store).await?;
-    let environments = EnvironmentParts::open(&config, &base).await?;
+    let environments = EnvironmentParts::open(&config, &base, peers.clone()).await?;
     let identities = ci.identities(&config, &base.store)?;
     let sign_ins = SignIns::open(&config, &base.store).await?;
     let services = Services {

@@ -10,6 +10,7 @@ use tunnel_link::drain::Drain;
 use super::assemble::Base;
 use super::duties::Work;
 use super::wall_clock;
+use gateway_agents::peers::MaybePeers;
 use gateway_agents::registry::Registry;
 use gateway_config::Config;
 use gateway_environments::files::TemplateFiles;
@@ -27,12 +28,13 @@ pub(super) struct EnvironmentParts {
 
 impl EnvironmentParts {
     /// Reads templates and stored environments; nothing is reconciled yet.
-    pub(super) async fn open(config: &Config, base: &Base) -> Result<Self, StoreError> {
+    pub(super) async fn open(config: &Config, base: &Base, peers: MaybePeers) -> Result<Self, StoreError> {
         let templates = TemplateFiles::new(config.agents_dir.clone());
         templates.begin(&base.store).await?;
         let parts = EnvironmentsParts {
             store: base.store.clone(),
             registry: base.registry.clone(),
+            peers,
             templates: templates.clone(),
             audit: base.audit.clone(),
             metrics: base.metrics.clone(),

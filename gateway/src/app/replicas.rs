@@ -19,6 +19,7 @@ use gateway_net::peers::PeerTls;
 use gateway_replicas::claims::Claims;
 use gateway_replicas::connection::PeerConnections;
 use gateway_replicas::duties::{DutyKeeper, KeeperStops};
+use gateway_replicas::hop::Hops;
 use gateway_replicas::listener::PeerListener;
 use gateway_replicas::replica::{DisplacedSession, Replica};
 use gateway_replicas::service::PeerService;
@@ -184,10 +185,11 @@ impl ReplicaParts {
         background.spawn(writer);
         background.spawn(replica.clone().end_displaced(displaced, closed.clone()));
         travelling.execute(replica.clone(), base.store.clone(), &base.metrics, background, closed);
-        background.spawn(replica.tidy(closed.clone()));
+        background.spawn(replica.clone().tidy(closed.clone()));
         let (registry, agents) = (base.registry.clone(), agents.clone());
-        let (incarnation, metrics) = (incarnation.get(), base.metrics.clone());
-        let service = Arc::new(PeerService { incarnation, registry, agents, changes: Arc::new(travelling), metrics });
+        let hops = Hops::new(replica, agents.clone(), background.clone(), closed.clone());
+        let (incarnation, metrics, changes) = (incarnation.get(), base.metrics.clone(), Arc::new(travelling));
+        let service = Arc::new(PeerService { incarnation, registry, agents, changes, metrics, hops });
         background.spawn(listener.run(service, background.clone(), closed.clone()));
     }
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::database::{Row, Transaction, sql, sql_of};
 use super::replicas::{Incarnation, clocked};
 use super::{About, ClusterId, Store, StoreError, WorkspaceId};
-use gateway_types::WorkspaceName;
+use gateway_types::{ClusterName, WorkspaceName};
 
 /// Most claims of one batch.
 pub const CLAIMS_MAX: usize = 500;
@@ -59,11 +59,11 @@ pub enum ClaimResult {
     Displaced,
 }
 
-/// The place of a workspace's session, which is taken.
+/// The place of a session, which is taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionOwner {
-    /// The workspace.
-    pub workspace: WorkspaceId,
+    /// The workspace or cluster.
+    pub key: SessionKey,
     /// The replica.
     pub incarnation: Incarnation,
     /// URL at which others reach it.
@@ -195,16 +195,22 @@ impl Store {
             ""
         );
         let row = statement.bind(name.as_str()).fetch_optional(&self.readers).await?;
-        let read = |row: &Row| {
-            Ok(SessionOwner {
-                workspace: WorkspaceId(row.get("subject")?),
-                incarnation: Incarnation(row.get("id")?),
-                peer_url: row.get("peer_url")?,
-                generation: unsigned(row.get("generation")?),
-                instance: row.get::<i64>("instance")?.cast_unsigned(),
-            })
-        };
-        row.as_ref().map(read).transpose()
+        row.as_ref().map(|row| owner_in(row, |id| SessionKey::Workspace(WorkspaceId(id)))).transpose()
+    }
+
+    /// Returns the live replica that has the session of a cluster's agent. One look-up, by unique keys.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn cluster_session(&self, name: &ClusterName) -> Result<Option<SessionOwner>, StoreError> {
+        let statement = clocked!(
+            "SELECT subject, generation, instance, replicas.id, peer_url FROM clusters \
+             JOIN sessions ON kind = 2 AND subject = clusters.id JOIN replicas ON replicas.id = sessions.owner \
+             WHERE clusters.name = $1 AND expires_at > ",
+            ""
+        );
+        let row = statement.bind(name.as_str()).fetch_optional(&self.readers).await?;
+        row.as_ref().map(|row| owner_in(row, |id| SessionKey::Cluster(ClusterId(id)))).transpose()
     }
 
     /// Removes free rows, and those of replicas that do not live, at most so many; raises the floor to their generations.
@@ -293,6 +299,16 @@ fn decide(rows: &mut SessionRows, claim: &SessionClaim, owner: Incarnation, floo
     rows.insert(key, SessionRow { generation, owner, lease_until: i64::MAX, instance, is_claimed: true });
     let previous = before.and_then(|row| Some((Incarnation(row.owner?), unsigned(row.generation))));
     ClaimResult::Owned { generation: unsigned(generation), previous }
+}
+
+fn owner_in(row: &Row, key: impl FnOnce(i64) -> SessionKey) -> Result<SessionOwner, StoreError> {
+    Ok(SessionOwner {
+        key: key(row.get("subject")?),
+        incarnation: Incarnation(row.get("id")?),
+        peer_url: row.get("peer_url")?,
+        generation: unsigned(row.get("generation")?),
+        instance: row.get::<i64>("instance")?.cast_unsigned(),
+    })
 }
 
 fn unsigned(number: i64) -> u64 {

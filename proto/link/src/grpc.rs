@@ -13,17 +13,17 @@ mod paced_body;
 mod received;
 mod server;
 
-pub use self::client::{ConnectError, DialedLink, dial};
+pub use self::client::{ConnectError, DialedLink, dial, refusal, request_body, welcomed};
 pub use self::decode::{FrameReader, ReadError, message_length};
-pub use self::drive::drive;
-pub use self::encode::{Chunk, Outgoing, PREFIX_BYTES, hello_message};
+pub use self::drive::{drive, drive_by};
+pub use self::encode::{Chunk, Filler, Outgoing, PREFIX_BYTES, hello_message};
 pub use self::paced_body::PacedBody;
 pub use self::received::{IncomingBody, ReceiveError, Via};
 pub use self::server::{
     Code, RpcRefused, accept_response, is_grpc, is_tunnel_request, refuse_response, server_builder,
 };
 
-pub(crate) use self::client::{AGENT, bearer, refusal, request_body, welcomed};
+pub(crate) use self::client::{AGENT, bearer};
 
 /// Path of the RPC: `/package.Service/Method`.
 pub const PATH: &str = "/tunnel.v1.Tunnel/Connect";

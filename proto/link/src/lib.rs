@@ -2,7 +2,7 @@
 //!
 //! * [`session`]: a [`Session`](session::Session) handle around the pure machine, and the loop that feeds it
 //! * [`channel_io`]: one channel as an async byte stream
-//! * [`splice`]: a channel joined with a socket
+//! * [`splice`]: a channel joined with a socket, or with a channel of another session
 //! * [`grpc`]: the tunnel's RPC on hyper's HTTP/2, both ends
 //! * [`websocket`]: the same inside a WebSocket, for networks that HTTP/2 cannot pass
 //! * [`switch`]: from a request over HTTP/1.1 to a bare stream

@@ -10,7 +10,7 @@ mod state;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -378,6 +378,20 @@ impl Incoming {
     pub fn accept(self) -> ChannelIo {
         self.io.session().accept_channel(self.channel);
         self.io
+    }
+
+    /// Takes the bytes that have come with the channel; `None` while there are none.
+    pub fn take_first(&mut self) -> Option<Bytes> {
+        let context = Context::from_waker(Waker::noop());
+        match self.io.poll_bytes(&context) {
+            Poll::Ready(Ok(first)) => first,
+            Poll::Ready(Err(_)) | Poll::Pending => None,
+        }
+    }
+
+    /// Gives bytes back that were taken and not used: they are the first again.
+    pub fn put_back(&mut self, bytes: Bytes) {
+        self.io.put_back(bytes);
     }
 
     /// Tells the peer the reason why the port cannot be reached.

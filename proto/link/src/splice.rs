@@ -16,6 +16,10 @@ use tunnel_proto::reason::Reason;
 
 use crate::channel_io::ChannelIo;
 
+mod channels;
+
+pub use self::channels::splice_channels;
+
 /// Size of the first read; it grows to a whole frame while reads fill it, so an idle channel holds little.
 const READ_BYTES_MIN: usize = 4 * 1024;
 

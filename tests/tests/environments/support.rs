@@ -9,7 +9,7 @@ use e2e::cluster::{ClusterAgent, as_made};
 pub(crate) use e2e::jobs::PROJECT;
 use e2e::jobs::{access, wish};
 use e2e::raw::{Message, Raw};
-use gateway_config::JobIssuer;
+use gateway_config::{Config, JobIssuer};
 use gateway_store::wall_clock;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -40,6 +40,11 @@ impl World {
     /// Starts with a cluster where `team/app` may have environments below `review/`, and `production` from protected branches:
     /// the latter of `team/safe` alone.
     pub(crate) async fn start() -> Self {
+        Self::start_with(|_| {}).await
+    }
+
+    /// Starts it with a changed configuration.
+    pub(crate) async fn start_with(change: impl FnOnce(&mut Config)) -> Self {
         let (issuer, folder) = (Issuer::start().await, tempfile::tempdir().unwrap());
         let secret = folder.path().join("hook");
         std::fs::write(&secret, format!("{HOOK_SECRET}\n")).unwrap();
@@ -52,6 +57,7 @@ impl World {
             config.environments.hook_token_file = Some(secret);
             config.environments.complete_max = Duration::from_secs(60);
             config.audit.path = Some(audit);
+            change(config);
         })
         .await;
         let token = async |user: &str| {
@@ -144,6 +150,12 @@ impl World {
     /// Starts the cluster's agent.
     pub(crate) async fn agent(&self) -> Played {
         self.agent_that_fails(None).await
+    }
+
+    /// Starts it at another replica of the gateway.
+    pub(crate) async fn agent_at(&self, replica: &TestGateway) -> Played {
+        let (agent, _) = ClusterAgent::begun(replica, CLUSTER).await;
+        Played::new(agent, None)
     }
 
     /// Starts it, and from its first call on the first object of what is to be made fails.

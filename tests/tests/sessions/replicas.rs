@@ -340,10 +340,23 @@ async fn process_that_had_an_older_session_is_told_so_by_its_seal_at_every_repli
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn agent_that_does_not_know_relay_lanes_is_absent_at_other_replicas() {
-    let pair = Pair::new(&[FEATURE_RESUME]).await;
-    let answer = pair.stage.asking("two", 80).await.message().await.expect("an answer");
-    assert_eq!((answer.status(), answer.header("gateway-error")), (503, Some("agent_absent")));
+async fn agent_that_does_not_know_relay_lanes_or_adds_none_gets_the_channel_on_its_own_session() {
+    for features in [&[FEATURE_RESUME], RELAYS] {
+        let mut pair = Pair::new(features).await;
+        let (_asking, mut tickets) = (pair.stage.asking("two", 80).await, 0);
+        let open = loop {
+            match pair.agent.next().await.expect("a frame").body {
+                Body::Open(open) => break open,
+                Body::OpenLane(_) => tickets += 1,
+                _ => {}
+            }
+        };
+        assert_eq!((open.port, tickets), (80, features.len() - 1));
+        let first = std::str::from_utf8(&open.payload).expect("a head");
+        assert!(first.starts_with("GET ") && first.ends_with("\r\n\r\n"), "it has the first bytes: {first}");
+        let lane = pair.stage.gateway.registry.current(&"two".parse().unwrap()).expect("a lane");
+        assert!(lane.is_hop() && lane.instance == pair.hello.instance);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -43,10 +43,20 @@ impl Flaky {
 
     /// With an agent that dials this address, which may be of another replica than the one that users ask.
     pub(crate) async fn dialing(stage: Stage, dialed: SocketAddr, transport: Transport) -> Self {
+        Self::of_older_agent(stage, dialed, transport, &[]).await
+    }
+
+    /// With such an agent that does not offer some features.
+    pub(crate) async fn of_older_agent(
+        stage: Stage,
+        dialed: SocketAddr,
+        transport: Transport,
+        without: &'static [&'static str],
+    ) -> Self {
         let apps = Apps::start().await;
         let relay = Relay::start(dialed).await;
         let token = stage.gateway.agent_token("one").await;
-        let agent = stage.gateway.start_eager_agent(relay.address, transport, &token, apps.ports());
+        let agent = stage.gateway.start_older_agent(relay.address, transport, &token, apps.ports(), without);
         let session = tokio::time::timeout(PATIENCE, async {
             loop {
                 // Where the agent dials another replica, a request is what finds it.

@@ -119,6 +119,7 @@ impl<N: Network> Agent<N> {
             network: self.network.clone(),
             token: self.token.clone(),
             role: self.role,
+            without: self.without,
             ports: self.ports.clone(),
             transport: self.transport,
             memory: self.memory.clone(),

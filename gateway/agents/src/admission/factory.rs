@@ -122,15 +122,17 @@ impl SessionFactory {
             // Without a resume, coming back would cost it the session.
             lease.renew_at = None;
         }
+        let (workspace, owner) = owned.unzip();
         let claimed = self.registry.claim(NewSession {
             subject,
-            workspace: owned.map(|(workspace, _)| workspace),
+            workspace,
+            owner,
             lease,
             tunnel,
             keys,
             lanes,
             had: hello.resume.as_ref().map(|resume| resume.session),
-            generation: generation.or(lane.map(|lane| lane.generation)),
+            generation: generation.or_else(|| lane.map(|lane| lane.generation)),
             way: way_of(&hello),
             instance: hello.instance,
             peer,
@@ -179,6 +181,24 @@ impl SessionFactory {
         Ok((lanes, secret, memory))
     }
 
+    /// Returns the settings of the half of a hop lane that this replica has, towards the replica at which the lane ends. What
+    /// waits in it counts in the budgets of the agent's owner and of this replica, as in the agent's session. It ends with
+    /// its link: nothing is kept to be sent again.
+    #[must_use]
+    pub fn hop_settings(&self, session: &LiveSession, welcome: &Welcome) -> Settings {
+        let window = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
+        Settings {
+            channels_max: welcome.channels_max,
+            window_initial: window(self.tunnel.window_initial),
+            window_max: window(self.tunnel.window_max),
+            session_budget: self.tunnel.session_budget,
+            replica_budget: Some(self.budget_of(session.owner.as_ref())),
+            keepalive_interval: welcome.keepalive_interval,
+            keepalive_timeout: welcome.keepalive_timeout,
+            ..Settings::new(Side::Agent)
+        }
+    }
+
     /// Returns the budget that contains a new session's own.
     fn budget_of(&self, owner: Option<&UserName>) -> Arc<ReplicaBudget> {
         let of_owner = |owner| self.owners.budget(owner, self.tunnel.owner_budget, &self.budget);
@@ -215,8 +235,9 @@ impl SessionFactory {
     /// Checks that a relay lane is one that this replica asked for, from the agent that was asked.
     fn check_lane(&self, candidate: &Candidate) -> Result<(), RpcRefused> {
         let workspace = candidate.owned.as_ref().map(|(workspace, _)| *workspace);
-        let is_its =
-            |lane: &ExpectedLane| Some(lane.workspace) == workspace && lane.instance == candidate.hello.instance;
+        let is_its = |lane: &ExpectedLane| {
+            (&lane.subject, lane.workspace, lane.instance) == (&candidate.subject, workspace, candidate.hello.instance)
+        };
         match &candidate.lane {
             Some(lane) if is_its(lane) => Ok(()),
             Some(_) | None => Err(no_lane()),

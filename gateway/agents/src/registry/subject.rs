@@ -8,7 +8,7 @@ use gateway_types::{ClusterName, WorkspaceName};
 
 /// Subject of an agent's credential: exactly one workspace or one cluster. A workspace and a cluster of one name are
 /// two.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Subject {
     /// The agent in a workspace.
     Workspace(WorkspaceName),

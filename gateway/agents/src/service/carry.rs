@@ -97,6 +97,11 @@ impl PassingLanes {
         Self { counts: Mutex::default(), per_agent_max }
     }
 
+    /// Returns the bound for each agent.
+    pub(super) fn per_agent_max(&self) -> usize {
+        self.per_agent_max
+    }
+
     /// Returns the number of lanes that pass.
     pub(super) fn count(&self) -> usize {
         self.counts.lock().values().sum()

@@ -41,7 +41,7 @@ use crate::upstream::Owner;
 use crate::watches::{AccessClient, WatchUse};
 use crate::websocket::{BadUpgrade, upgrade_asked};
 use gateway_agents::peers::FoundSession;
-use gateway_agents::registry::{LiveSession, SessionWay};
+use gateway_agents::registry::{LiveSession, SessionWay, Subject};
 use gateway_auth::policy::{Because, Grant};
 use gateway_auth::request::OfferedCredential;
 use gateway_auth::sign_in::path;
@@ -178,7 +178,7 @@ impl Edge {
     /// Finds the session of a workspace whose agent dialed another replica.
     async fn elsewhere(&self, address: &Address) -> FoundSession {
         match &self.peers {
-            Some(peers) => peers.find(&address.name).await,
+            Some(peers) => peers.find(&Subject::Workspace(address.name.clone())).await,
             None => FoundSession::Absent,
         }
     }

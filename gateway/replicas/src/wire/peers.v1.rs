@@ -10,6 +10,7 @@ pub struct Introduction {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LaneWish {
+    /// Empty for a cluster.
     #[prost(string, tag = "1")]
     pub workspace: ::prost::alloc::string::String,
     /// The session that is meant.
@@ -20,12 +21,20 @@ pub struct LaneWish {
     pub replica: u64,
     #[prost(bytes = "bytes", tag = "4")]
     pub ticket: ::prost::bytes::Bytes,
+    #[prost(string, tag = "5")]
+    pub cluster: ::prost::alloc::string::String,
+    /// The agent was asked before, and added no lane in time: a hop lane is wanted. The ticket is the same.
+    #[prost(bool, tag = "6")]
+    pub hop: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WantedLane {
-    /// The agent's process that was asked.
+    /// The agent's process.
     #[prost(uint64, tag = "1")]
     pub instance: u64,
+    /// Whether it is a hop lane, so that there is no use in asking for one.
+    #[prost(bool, tag = "2")]
+    pub hop: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SessionQuery {
@@ -35,9 +44,10 @@ pub struct SessionQuery {
     #[prost(uint64, tag = "2")]
     pub session: u64,
 }
-/// An agent that the caller has authenticated, and that is entitled to its workspace.
+/// An agent that the caller has authenticated, and that is entitled to its workspace or cluster.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CarriedLane {
+    /// Empty for a cluster.
     #[prost(string, tag = "1")]
     pub workspace: ::prost::alloc::string::String,
     /// Permanent id of the workspace.
@@ -57,6 +67,9 @@ pub struct CarriedLane {
     /// When its credential ends, in seconds of Unix time; 0: it does not end by itself.
     #[prost(int64, tag = "7")]
     pub expires_at: i64,
+    /// The cluster whose agent it is; then there is no workspace and no owner.
+    #[prost(string, tag = "8")]
+    pub cluster: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Displaced {
@@ -210,7 +223,7 @@ pub mod peers_client {
             req.extensions_mut().insert(GrpcMethod::new("peers.v1.Peers", "Meet"));
             self.inner.unary(req, path, codec).await
         }
-        /// Has the agent of a session add a relay lane. NOT_FOUND: the session is not here.
+        /// Has the agent of a session add a relay lane, or carries a hop lane for it. NOT_FOUND: the session is not here.
         pub async fn want_lane(
             &mut self,
             request: impl tonic::IntoRequest<super::LaneWish>,
@@ -309,7 +322,7 @@ pub mod peers_server {
             &self,
             request: tonic::Request<super::Introduction>,
         ) -> std::result::Result<tonic::Response<super::Introduction>, tonic::Status>;
-        /// Has the agent of a session add a relay lane. NOT_FOUND: the session is not here.
+        /// Has the agent of a session add a relay lane, or carries a hop lane for it. NOT_FOUND: the session is not here.
         async fn want_lane(
             &self,
             request: tonic::Request<super::LaneWish>,

@@ -60,6 +60,7 @@ async fn api_of(store: Store, templates: Arc<TemplateFiles>) -> Api {
         service: Environments::open(EnvironmentsOf {
             store: store.clone(),
             registry: registry.clone(),
+            peers: None,
             templates,
             audit: Audit::default(),
             metrics: Metrics::default(),

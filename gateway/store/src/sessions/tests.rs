@@ -5,7 +5,7 @@ use tokio::task::JoinSet;
 
 use super::*;
 use crate::each::{each, warm};
-use crate::{NewReplica, ReplicaState};
+use crate::{NewReplica, ReplicaState, Terms};
 use gateway_types::UnixSeconds;
 
 const LEASE: Duration = Duration::from_secs(60);
@@ -127,21 +127,32 @@ async fn rows_that_are_removed_leave_their_generations_behind() {
 }
 
 #[tokio::test]
-async fn session_of_a_workspace_is_found_by_its_name_in_one_look_up() {
+async fn session_of_a_workspace_or_cluster_is_found_by_its_name_in_one_look_up() {
     each(async |store| {
-        let (name, ann) = ("one".parse().unwrap(), "ann".parse().unwrap());
-        assert_eq!(store.workspace_session(&name).await.unwrap(), None, "there is no such workspace");
-        store.create_agent_token(&name, &ann, UnixSeconds::new(1)).await.unwrap();
-        assert_eq!(store.workspace_session(&name).await.unwrap(), None, "it has no session");
+        let (name, cluster) = ("one".parse().unwrap(), "one".parse().unwrap());
+        let (ann, now) = ("ann".parse().unwrap(), UnixSeconds::new(1));
+        let owners = async || {
+            let of_cluster = store.cluster_session(&cluster).await.unwrap();
+            [store.workspace_session(&name).await.unwrap(), of_cluster]
+        };
+        assert_eq!(owners().await, [None, None], "there is neither");
+        store.create_agent_token(&name, &ann, now).await.unwrap();
+        store.create_cluster_token_with(&cluster, &Terms::default(), now).await.unwrap();
+        assert_eq!(owners().await, [None, None], "they have no session");
         let (_, workspace) = store.workspace_ids(&[&name]).await.unwrap().remove(0);
+        let keys =
+            [SessionKey::Workspace(workspace), SessionKey::Cluster(store.cluster(&cluster).await.unwrap().unwrap().id)];
         let incarnation = replica(store).await;
-        let claimed = SessionClaim { key: SessionKey::Workspace(workspace), instance: u64::MAX, known: None };
-        claims(store, incarnation, claimed).await;
-        let (peer_url, instance) = ("https://a:1".to_owned(), u64::MAX);
-        let owner = SessionOwner { workspace, incarnation, peer_url, generation: 1, instance };
-        assert_eq!(store.workspace_session(&name).await.unwrap(), Some(owner));
+        let owner = |key, instance| {
+            let peer_url = "https://a:1".to_owned();
+            Some(SessionOwner { key, incarnation, peer_url, generation: 1, instance })
+        };
+        claims(store, incarnation, SessionClaim { key: keys[0], instance: u64::MAX, known: None }).await;
+        assert_eq!(owners().await, [owner(keys[0], u64::MAX), None], "a name of both is of two");
+        claims(store, incarnation, SessionClaim { key: keys[1], instance: 7, known: None }).await;
+        assert_eq!(owners().await, [owner(keys[0], u64::MAX), owner(keys[1], 7)]);
         dies(store, incarnation).await;
-        assert_eq!(store.workspace_session(&name).await.unwrap(), None, "its replica is gone");
+        assert_eq!(owners().await, [None, None], "their replica is gone");
     })
     .await;
 }

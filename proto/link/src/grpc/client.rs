@@ -141,17 +141,21 @@ where
 }
 
 /// Makes the body that says Hello, followed by the frames of the session whose link is filled in.
-pub(crate) fn request_body(hello: Hello, pace: Arc<Pace>) -> (Filler, Outgoing) {
+#[must_use]
+pub fn request_body(hello: Hello, pace: Arc<Pace>) -> (Filler, Outgoing) {
     let (filler, slot) = Filler::new();
     let first = Frame { sequence: 0, acknowledged: 0, body: Body::Hello(Box::new(hello)) };
     (filler, Outgoing::request(first, slot, pace))
 }
 
 /// Waits for the gateway's Welcome, or for its refusal.
-pub(crate) async fn welcomed(
-    mut reader: FrameReader<IncomingBody>,
-    filler: Filler,
-) -> Result<DialedLink, ConnectError> {
+///
+/// # Errors
+/// [`ConnectError`].
+///
+/// # Cancel safety
+/// Dropped, it gives the link up.
+pub async fn welcomed(mut reader: FrameReader<IncomingBody>, filler: Filler) -> Result<DialedLink, ConnectError> {
     let frame = reader.next().await.map_err(ConnectError::Welcome)?;
     let Some(Frame { body: Body::Welcome(welcome), .. }) = frame else {
         return Err(reader.trailers().and_then(refusal).map_or(ConnectError::NoWelcome, ConnectError::Refused));
@@ -215,7 +219,8 @@ pub(crate) fn bearer(token: &str) -> Result<HeaderValue, ConnectError> {
 }
 
 /// Reads a gRPC status that is not OK. Codes that a gateway does not use count as unavailable, which redials.
-pub(crate) fn refusal(headers: &HeaderMap) -> Option<RpcRefused> {
+#[must_use]
+pub fn refusal(headers: &HeaderMap) -> Option<RpcRefused> {
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let number: u16 = text("grpc-status")?.parse().ok()?;
     if number == 0 {

@@ -25,7 +25,19 @@ where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::error::Error + Send + Sync + 'static,
 {
-    match feed(link, &mut reader).await {
+    drive_by(link, &mut reader).await
+}
+
+/// Like [`drive`], for a reader that is used when the session is over: to wait for the peer to end the link, so that the frame
+/// which says why gets there.
+///
+/// Cancel safety: that of [`drive`].
+pub async fn drive_by<B>(link: &LinkHold, reader: &mut FrameReader<B>) -> LinkEnd
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: std::error::Error + Send + Sync + 'static,
+{
+    match feed(link, reader).await {
         Ok(Fed::LinkGone) => link.lost(),
         Ok(Fed::Replaced) => LinkEnd::Replaced,
         // A frame that says why may still be sent. If the session was over already, this changes nothing.

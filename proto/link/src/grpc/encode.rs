@@ -153,7 +153,7 @@ pub(super) enum FrameSlot {
 /// The end of a slot that fills it. Dropped unfilled, it gives the slot up: a request whose answer is not waited for
 /// any more would keep its connection for ever.
 #[derive(Debug)]
-pub(crate) struct Filler {
+pub struct Filler {
     slot: Arc<Mutex<FrameSlot>>,
 }
 

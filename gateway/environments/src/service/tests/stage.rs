@@ -281,6 +281,7 @@ async fn open(store: &Store, registry: &Arc<Registry>, cluster: &Cluster, now: &
     let parts = EnvironmentsParts {
         store: store.clone(),
         registry: registry.clone(),
+        peers: None,
         templates,
         audit,
         metrics: Metrics::default(),
