@@ -13,6 +13,8 @@ impl Access {
         match change {
             AccessChange::Token(hash) => self.visitors.identities.forget_token(hash, now),
             AccessChange::User(user) => self.visitors.users.forget(user, now),
+            // Sessions are in memory of the one gateway that ended them.
+            AccessChange::Session(_) => false,
             AccessChange::Workspace(name) => {
                 self.lives.forget(name, now);
                 self.workspaces.forget(name, now)
@@ -36,7 +38,7 @@ impl Access {
             }
             AccessChange::User(user) => drop(self.visitors.user_status(user, now).await),
             AccessChange::Workspace(name) => drop(self.workspace(name, now).await),
-            AccessChange::Everything => {}
+            AccessChange::Session(_) | AccessChange::Everything => {}
         }
     }
 }
