@@ -33,6 +33,8 @@ mod pods;
 mod raw_agent;
 #[path = "sessions/replicas.rs"]
 mod replicas;
+#[path = "sessions/replicas_sign_in.rs"]
+mod replicas_sign_in;
 #[path = "sessions/resume.rs"]
 mod resume;
 #[path = "sessions/resume_hostile.rs"]

@@ -76,7 +76,11 @@ impl App {
             replica.execute(&self.base, &self.agents, &background, &self.closed, &self.replaced);
         }
         let public = self.public.clone();
-        background.spawn(async move { public.greet_provider().await });
+        background.spawn(async move {
+            // The link that was issued before anything was served.
+            public.sign_in().share_links().await;
+            public.greet_provider().await;
+        });
         for tls in self.certificates {
             background.spawn(tls.watch(self.base.drain.draining().clone()));
         }

@@ -13,14 +13,18 @@ impl Access {
         match change {
             AccessChange::Token(hash) => self.visitors.identities.forget_token(hash, now),
             AccessChange::User(user) => self.visitors.users.forget(user, now),
-            // Sessions are in memory of the one gateway that ended them.
-            AccessChange::Session(_) => false,
+            // It is not loaded again: it has ended.
+            AccessChange::Session(id) => {
+                self.visitors.identities.forget_session(id, now);
+                false
+            }
             AccessChange::Workspace(name) => {
                 self.lives.forget(name, now);
                 self.workspaces.forget(name, now)
             }
             AccessChange::Everything => {
                 self.visitors.identities.forget_tokens();
+                self.visitors.identities.forget_sessions();
                 self.visitors.users.forget_all();
                 self.workspaces.forget_all();
                 self.lives.forget_all();
