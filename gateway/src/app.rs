@@ -13,6 +13,7 @@ mod listeners;
 mod outage;
 mod replicas;
 mod run;
+mod shared_sign_ins;
 mod sign_in;
 mod sign_ins;
 

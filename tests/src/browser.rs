@@ -21,9 +21,19 @@ pub struct Browser {
     jar: BTreeMap<String, BTreeMap<String, String>>,
     /// Every address that it went to, in order.
     pub visited: Vec<String>,
+    /// Replicas to which a balancer leads one request after the other.
+    pub replicas: Vec<SocketAddr>,
+    /// The balancer's port in addresses.
+    balanced_port: u16,
 }
 
 impl Browser {
+    /// Makes a browser behind a balancer, which leads what it asks at `port` to one replica after the other.
+    #[must_use]
+    pub fn balanced(port: u16, replicas: Vec<SocketAddr>) -> Self {
+        Self { replicas, balanced_port: port, ..Self::default() }
+    }
+
     /// Opens an address, and no other.
     pub async fn visit(&mut self, address: &str) -> Message {
         self.ask("GET", address, NAVIGATION, "").await
@@ -73,7 +83,12 @@ impl Browser {
         let line = pairs.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("; ");
         let cookies = if line.is_empty() { String::new() } else { format!("cookie: {line}\r\n") };
         let length = if body.is_empty() { String::new() } else { format!("content-length: {}\r\n", body.len()) };
-        let mut raw = Raw::connect(SocketAddr::from(([127, 0, 0, 1], port))).await;
+        let own = SocketAddr::from(([127, 0, 0, 1], port));
+        let to = if port == self.balanced_port { self.replicas.first().copied() } else { None };
+        if to.is_some() {
+            self.replicas.rotate_left(1);
+        }
+        let mut raw = Raw::connect(to.unwrap_or(own)).await;
         raw.send(format!("{method} {target} HTTP/1.1\r\nhost: {host}:{port}\r\n{fields}{cookies}{length}\r\n{body}"))
             .await;
         raw

@@ -39,6 +39,8 @@ mod replicas_duties;
 mod replicas_hop;
 #[path = "sessions/replicas_moves.rs"]
 mod replicas_moves;
+#[path = "sessions/replicas_sign_in.rs"]
+mod replicas_sign_in;
 #[path = "sessions/resume.rs"]
 mod resume;
 #[path = "sessions/resume_hostile.rs"]

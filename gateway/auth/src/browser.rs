@@ -7,6 +7,7 @@
 
 mod list;
 pub mod persistence;
+mod shared;
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -18,6 +19,7 @@ use parking_lot::RwLock;
 use thiserror::Error;
 use tokio::time::Instant;
 
+use self::shared::{Endings, SharedSessions};
 use crate::journal::Journal;
 use crate::oidc::ProviderSession;
 use gateway_types::UserName;
@@ -68,7 +70,8 @@ impl From<UserName> for SignedIn {
     }
 }
 
-/// All browser sessions of this replica. A look-up is one hash, one map read under a shared lock, and no allocation.
+/// All browser sessions of this gateway; with several replicas, those that were used at this one. A look-up is one hash, one map
+/// read under a shared lock, and no allocation.
 #[derive(Debug)]
 pub struct BrowserSessions {
     lifetimes: Lifetimes,
@@ -76,6 +79,7 @@ pub struct BrowserSessions {
     epoch: Instant,
     state: RwLock<SessionTable>,
     journal: Journal<Digest>,
+    shared: Option<SharedSessions>,
 }
 
 #[derive(Debug, Default)]
@@ -84,6 +88,10 @@ struct SessionTable {
     hosts: HashMap<Digest, HostSession>,
     /// Sessions that ended under the lock that is held, for the journal.
     ended: Vec<Digest>,
+    /// Sessions that this replica forgot under the lock that is held, and that may be in use at others.
+    forgotten: Vec<Digest>,
+    /// Sessions that ended last; `None` for the only gateway, which has all sessions in memory.
+    endings: Option<Endings>,
 }
 
 #[derive(Debug)]
@@ -117,7 +125,7 @@ impl BrowserSessions {
     /// Creates an empty set. `epoch` is any instant not later than those given to the other methods.
     #[must_use]
     pub fn new(epoch: Instant, lifetimes: Lifetimes) -> Self {
-        Self { lifetimes, epoch, state: RwLock::default(), journal: Journal::default() }
+        Self { lifetimes, epoch, state: RwLock::default(), journal: Journal::default(), shared: None }
     }
 
     /// Opens a public session under the fresh `id`, for a browser at `peer`.
@@ -135,7 +143,14 @@ impl BrowserSessions {
 
     /// Tells the journal what has ended.
     fn settle(&self, state: &mut SessionTable) {
-        state.ended.drain(..).for_each(|id| self.journal.removed(id));
+        let SessionTable { ended, forgotten, endings, .. } = state;
+        for id in ended.drain(..) {
+            if let Some(endings) = endings {
+                endings.note(id);
+            }
+            self.journal.removed(id);
+        }
+        forgotten.drain(..).for_each(|id| self.journal.forgotten(&id));
     }
 
     /// Returns the user of a live public session, and notes the use.
@@ -203,6 +218,10 @@ impl BrowserSessions {
     /// Ends at once all public sessions for which `ended` is true, with their children; returns their sign-ins. Looks
     /// at every session: there are few enough, and providers do not send such messages often.
     pub fn end_where(&self, ended: impl Fn(&SignedIn) -> bool) -> Vec<SignedIn> {
+        self.end_with_ids(ended).into_iter().map(|(_, who)| who).collect()
+    }
+
+    fn end_with_ids(&self, ended: impl Fn(&SignedIn) -> bool) -> Vec<(Digest, SignedIn)> {
         let mut state = self.state.write();
         let found = state.public.iter().filter(|(_, session)| ended(&session.who)).map(|(id, _)| *id);
         let found: HashSet<Digest> = found.collect();
@@ -211,7 +230,7 @@ impl BrowserSessions {
         }
         let mut who = Vec::with_capacity(found.len());
         for id in &found {
-            who.extend(state.public.remove(id).map(|session| session.who.clone()));
+            who.extend(state.public.remove(id).map(|session| (*id, session.who.clone())));
         }
         state.end_hosts(|session| found.contains(&session.parent));
         state.ended.extend(found);
@@ -235,8 +254,10 @@ impl HostSession {
 }
 
 impl SessionTable {
+    /// Takes sessions out that are over. With replicas they are only forgotten: another one may have seen a later use.
     fn sweep(&mut self, epoch: Instant, now: Instant) {
-        let Self { public, ended, .. } = self;
+        let Self { public, ended, forgotten, endings, .. } = self;
+        let ended = if endings.is_some() { forgotten } else { ended };
         public.retain(|id, session| {
             let is_live = session.is_live(epoch, now);
             if !is_live {
@@ -244,18 +265,21 @@ impl SessionTable {
             }
             is_live
         });
-        self.end_hosts(|session| !session.is_live(epoch, now));
+        if self.endings.is_some() {
+            self.forget_hosts(|session| !session.is_live(epoch, now));
+        } else {
+            self.end_hosts(|session| !session.is_live(epoch, now));
+        }
     }
 
     fn end_hosts(&mut self, is_over: impl Fn(&HostSession) -> bool) {
         let Self { hosts, ended, .. } = self;
-        hosts.retain(|id, session| {
-            let is_over = is_over(session);
-            if is_over {
-                ended.push(*id);
-            }
-            !is_over
-        });
+        take_out(hosts, ended, is_over);
+    }
+
+    fn forget_hosts(&mut self, is_over: impl Fn(&HostSession) -> bool) {
+        let Self { hosts, forgotten, .. } = self;
+        take_out(hosts, forgotten, is_over);
     }
 
     fn end_public(&mut self, id: &Digest) -> Option<SignedIn> {
@@ -275,14 +299,24 @@ impl SessionTable {
         } else {
             None
         };
-        if let Some(id) = victim {
+        let Some(id) = victim else { return };
+        // A replica that has no room for a session leaves it to the others.
+        if theirs < PUBLIC_SESSIONS_PER_USER_MAX && self.endings.is_some() {
+            self.forget_public(&id);
+        } else {
             self.end_public(&id);
         }
     }
 
+    fn forget_public(&mut self, id: &Digest) {
+        self.forgotten.extend(self.public.remove(id).map(|_| *id));
+        self.forget_hosts(|session| session.parent == *id);
+    }
+
     fn make_host_room(&mut self, parent: &Digest) {
         let own = || self.hosts.iter().filter(|(_, session)| session.parent == *parent);
-        let victim = if own().count() >= HOST_SESSIONS_PER_PARENT_MAX {
+        let is_own_full = own().count() >= HOST_SESSIONS_PER_PARENT_MAX;
+        let victim = if is_own_full {
             longest_idle(own().map(|(id, session)| (id, &session.used)))
         } else if self.hosts.len() >= HOST_SESSIONS_MAX {
             longest_idle(self.hosts.iter().map(|(id, session)| (id, &session.used)))
@@ -291,9 +325,20 @@ impl SessionTable {
         };
         if let Some(id) = victim {
             self.hosts.remove(&id);
-            self.ended.push(id);
+            if is_own_full || self.endings.is_none() { self.ended.push(id) } else { self.forgotten.push(id) }
         }
     }
+}
+
+/// Moves the ids of sessions that are over to a list.
+fn take_out(hosts: &mut HashMap<Digest, HostSession>, to: &mut Vec<Digest>, is_over: impl Fn(&HostSession) -> bool) {
+    hosts.retain(|id, session| {
+        let is_over = is_over(session);
+        if is_over {
+            to.push(*id);
+        }
+        !is_over
+    });
 }
 
 fn longest_idle<'a>(sessions: impl Iterator<Item = (&'a Digest, &'a LastUse)>) -> Option<Digest> {

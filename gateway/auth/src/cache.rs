@@ -147,6 +147,11 @@ impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
         is_young || self.remembered(key, now).is_some()
     }
 
+    /// Returns whether `key` is answered without a look-up of its own: it is held, known to be unknown, or being looked up.
+    pub fn answers(&self, key: &K, now: Instant) -> bool {
+        self.holds(key, now) || self.unknown.read().get(key, now).is_some() || self.loads.lock().contains_key(key)
+    }
+
     /// Returns the value of `key` that stays valid while the store is away.
     fn remembered(&self, key: &K, now: Instant) -> Option<V> {
         let outage = self.availability.outage()?;

@@ -10,6 +10,7 @@
 //! [`persistence`] writes them to the store.
 
 pub mod persistence;
+mod shared;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,6 +23,7 @@ use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::time::Instant;
 
+use self::shared::SharedDevices;
 use crate::fair::FairMap;
 use crate::journal::Journal;
 use gateway_types::UserName;
@@ -203,6 +205,7 @@ pub struct Devices {
     state: Mutex<DeviceTable>,
     /// By device code.
     journal: Journal<Digest>,
+    shared: Option<SharedDevices>,
 }
 
 #[derive(Debug)]
@@ -223,8 +226,27 @@ struct Request {
     asking: RequestingMachine,
     asked: Instant,
     answer: PollAnswer,
+    pace: Pace,
+}
+
+/// Pace of a program's polls.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
     interval: Duration,
     polled: Option<Instant>,
+}
+
+impl Pace {
+    /// Notes a poll, and returns whether it kept the interval, which grows if it did not.
+    fn keep(&mut self, now: Instant) -> bool {
+        let since = self.polled.map(|polled| now.saturating_duration_since(polled));
+        self.polled = Some(now);
+        let is_kept = since.is_none_or(|since| since + POLL_SLACK >= self.interval);
+        if !is_kept {
+            self.interval += POLL_PENALTY;
+        }
+        is_kept
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -255,8 +277,8 @@ impl Devices {
                 break user;
             }
         };
-        let (answer, interval, peer) = (PollAnswer::None, POLL_INTERVAL, asking.peer);
-        let request = Request { device: device.digest(), asking, asked: now, answer, interval, polled: None };
+        let (answer, pace, peer) = (PollAnswer::None, Pace { interval: POLL_INTERVAL, polled: None }, asking.peer);
+        let request = Request { device: device.digest(), asking, asked: now, answer, pace };
         state.by_device_code.insert(device.digest(), user.digest());
         state.by_user_code.insert(user.digest(), request, peer, now);
         self.journal.changed(device.digest());
@@ -290,11 +312,8 @@ impl Devices {
             self.forget(&mut state, &user_code);
             return DevicePollAnswer::Expired;
         };
-        let since = request.polled.map(|polled| now.saturating_duration_since(polled));
-        request.polled = Some(now);
-        if since.is_some_and(|since| since + POLL_SLACK < request.interval) {
-            request.interval += POLL_PENALTY;
-            return DevicePollAnswer::SlowDown(request.interval);
+        if !request.pace.keep(now) {
+            return DevicePollAnswer::SlowDown(request.pace.interval);
         }
         let (answer, asking) = (request.answer.clone(), request.asking.clone());
         match answer {

@@ -31,6 +31,8 @@ struct JournalBooks<K> {
     under_way: Vec<NotedKey<K>>,
     /// Keys that may have a row.
     stored: HashSet<K>,
+    /// Removed keys whose rows may still be there.
+    removed: HashSet<K>,
     /// Counts changes.
     changes: u64,
     /// The changes that are in the store once the batch is.
@@ -51,6 +53,8 @@ pub struct NotedKey<K> {
     pub key: K,
     /// The store may have had a row of it before this batch.
     pub is_stored: bool,
+    /// It was removed, and not only forgotten here.
+    pub is_removed: bool,
 }
 
 impl<K> Default for Journal<K> {
@@ -59,6 +63,7 @@ impl<K> Default for Journal<K> {
             dirty: HashSet::new(),
             under_way: Vec::new(),
             stored: HashSet::new(),
+            removed: HashSet::new(),
             changes: 0,
             covered: 0,
         };
@@ -86,11 +91,37 @@ impl<K: Copy + Eq + Hash> Journal<K> {
         books.changes += 1;
         if books.stored.contains(&key) {
             books.dirty.insert(key);
+            books.removed.insert(key);
         } else {
             books.dirty.remove(&key);
         }
         drop(books);
         self.changed.notify_one();
+    }
+
+    /// Notes that an entry is no longer in memory and stays in the store.
+    pub fn forgotten(&self, key: &K) {
+        let mut books = self.books.lock();
+        books.dirty.remove(key);
+        books.stored.remove(key);
+    }
+
+    /// Notes that an entry is gone, and that another process has deleted its row. A row that is being written at the moment is
+    /// deleted again.
+    pub fn deleted(&self, key: K) {
+        let is_under_way = self.books.lock().under_way.iter().any(|noted| noted.key == key);
+        if is_under_way { self.removed(key) } else { self.forgotten(&key) }
+    }
+
+    /// Returns whether the store may still have a row of an entry that was removed.
+    pub fn is_removed(&self, key: &K) -> bool {
+        self.books.lock().removed.contains(key)
+    }
+
+    /// Returns whether the store does not have the current value of an entry.
+    pub fn is_unwritten(&self, key: &K) -> bool {
+        let books = self.books.lock();
+        books.dirty.contains(key) || books.under_way.iter().any(|noted| noted.key == *key)
     }
 
     /// Notes that an entry was read from the store.
@@ -120,13 +151,14 @@ impl<K: Copy + Eq + Hash> Journal<K> {
                 books.dirty.remove(&key);
                 // From now on there may be a row, whatever becomes of the batch.
                 let is_stored = !books.stored.insert(key);
-                books.under_way.push(NotedKey { key, is_stored });
+                books.under_way.push(NotedKey { key, is_stored, is_removed: false });
             }
             if books.dirty.is_empty() {
                 books.covered = books.changes;
             }
         }
-        books.under_way.clone()
+        let JournalBooks { under_way, removed, .. } = &*books;
+        under_way.iter().map(|noted| NotedKey { is_removed: removed.contains(&noted.key), ..*noted }).collect()
     }
 
     /// Ends a batch: `gone` lists its keys that have no row any more; `None` if the batch could not be written.
@@ -136,6 +168,7 @@ impl<K: Copy + Eq + Hash> Journal<K> {
             books.under_way.clear();
             for key in gone {
                 books.stored.remove(key);
+                books.removed.remove(key);
             }
         }
         let (through, is_writing) = (books.covered, gone.is_some());

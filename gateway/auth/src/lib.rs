@@ -9,6 +9,7 @@
 //! * [`jwt`], [`issuer`], [`keys`]: signed tokens of issuers, and the secrets of resumed sessions.
 //! * [`cache`], [`public_ports`], [`expiring`], [`journal`]: answers of the store in memory, and what is written back.
 //! * [`attempts`], [`fair`]: bounds on guesses, and on tables that unauthenticated clients fill.
+//! * [`shared`]: the store that several replicas share sign-ins in.
 //! * [`shape`]: purpose and source of a request, for the rule.
 
 pub mod attempts;
@@ -27,5 +28,6 @@ pub mod policy;
 pub mod public_ports;
 pub mod request;
 pub mod shape;
+pub mod shared;
 pub mod sign_in;
 pub mod site;

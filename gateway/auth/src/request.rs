@@ -155,9 +155,16 @@ impl Identities {
         match offered {
             OfferedCredential::Nothing | OfferedCredential::Refused => Ok(None),
             OfferedCredential::Session(id) => {
-                let user = match at {
+                let known = || match at {
                     OfferedAt::Public => self.sessions.public(id, now),
                     OfferedAt::Workspace(host) => self.sessions.host(id, host, now),
+                };
+                let user = match known() {
+                    None => {
+                        self.sessions.find(id, now).await?;
+                        known()
+                    }
+                    known => known,
                 };
                 Ok(user.map(|user| Principal { user, via: Via::Browser, groups: Arc::default() }))
             }
@@ -173,7 +180,8 @@ impl Identities {
     #[must_use]
     pub fn needs_lookup(&self, offered: &OfferedCredential, now: Instant) -> bool {
         match offered {
-            OfferedCredential::Nothing | OfferedCredential::Refused | OfferedCredential::Session(_) => false,
+            OfferedCredential::Nothing | OfferedCredential::Refused => false,
+            OfferedCredential::Session(id) => !self.sessions.knows(id, now),
             OfferedCredential::Token(hash) => !self.tokens.holds(hash, now),
         }
     }
@@ -182,6 +190,16 @@ impl Identities {
     #[must_use]
     pub fn session_of_host(&self, id: &Digest) -> Option<SessionName> {
         self.sessions.name_of_host(id)
+    }
+
+    /// Forgets a session that has ended at another replica. Returns whether it was known.
+    pub fn forget_session(&self, id: &Digest, now: Instant) -> bool {
+        self.sessions.ended_elsewhere(id, now)
+    }
+
+    /// Forgets all sessions that can be looked up again.
+    pub fn forget_sessions(&self) {
+        self.sessions.forget_all();
     }
 
     /// Forgets all tokens.

@@ -20,6 +20,7 @@ mod nonces;
 mod page;
 pub mod path;
 pub mod provider;
+pub mod shared;
 pub mod transfer;
 
 use std::collections::HashSet;
@@ -45,6 +46,7 @@ pub use crate::sign_in::page::{OPENER_POLICY, OPENER_POLICY_OWN};
 use crate::sign_in::page::{SignInPage, redirect};
 use crate::sign_in::path::ReturnPath;
 use crate::sign_in::provider::{AtProvider, SignInStep};
+use crate::sign_in::shared::{Leavings, SharedSteps, Ticket};
 use crate::sign_in::transfer::{Transfer, Transfers};
 use crate::site::Site;
 use gateway_types::UserName;
@@ -115,6 +117,7 @@ pub struct SignIn {
     transfers: Transfers,
     way: SignInMethod,
     is_workspace_host: IsWorkspaceHost,
+    shared: Option<SharedSteps>,
 }
 
 /// Way in which users authenticate.
@@ -159,7 +162,7 @@ impl SignIn {
 
     fn with(site: Site, sessions: Arc<BrowserSessions>, way: SignInMethod, is_workspace_host: IsWorkspaceHost) -> Self {
         let (begun, transfers) = (BegunSignIns::default(), Transfers::default());
-        Self { site, sessions, begun, transfers, way, is_workspace_host }
+        Self { site, sessions, begun, transfers, way, is_workspace_host, shared: None }
     }
 
     /// Makes a fresh link for the operator, at start or later, and invalidates an earlier one. `None` if an identity
@@ -174,7 +177,10 @@ impl SignIn {
             SignInMethod::Provider(_) => return Ok(None),
         };
         let code = Opaque::random()?;
-        dev.issue(&code, now);
+        match &self.shared {
+            None => dev.issue(&code, now),
+            Some(shared) => shared.link(&code),
+        }
         Ok(Some(self.link(&code)))
     }
 
@@ -193,14 +199,6 @@ impl SignIn {
             _ => return None,
         };
         Some(answer.unwrap_or_else(|page| SignInStep::Answer(page.response(visit.headers))))
-    }
-
-    /// Waits until the store has the changes of all sign-ins and sign-outs so far, or is known to be away: a browser
-    /// that is told that it is signed in, or out, stays so over a restart.
-    ///
-    /// Cancel safety: safe.
-    pub async fn written(&self) {
-        self.sessions.journal().written().await;
     }
 
     /// Answers the one sign-in page of a workspace host; `None` for any other path, which is `no_such_host` if it is
@@ -225,16 +223,34 @@ impl SignIn {
         let names = self.site.cookies();
         // Several tabs may begin at once: they share a nonce, or each would spoil the others'. A nonce that this
         // gateway did not issue is replaced.
-        let pre = match cookie::find(visit.headers, names.pre) {
-            CookieLookup::One(pre) if self.begun.again(&pre.digest(), host, visit.peer, now) => pre,
-            CookieLookup::One(_) | CookieLookup::Nothing | CookieLookup::Unusable => {
-                let pre = Opaque::random()?;
-                self.begun.first(&pre.digest(), host, visit.peer, now);
-                pre
+        let shown = match cookie::find(visit.headers, names.pre) {
+            CookieLookup::One(pre) => Some(pre),
+            CookieLookup::Nothing | CookieLookup::Unusable => None,
+        };
+        let (pre, ticket) = match &self.shared {
+            None => {
+                let again = shown.filter(|pre| self.begun.again(&pre.digest(), host, visit.peer, now));
+                let pre = match again {
+                    Some(pre) => pre,
+                    None => {
+                        let pre = Opaque::random()?;
+                        self.begun.first(&pre.digest(), host, visit.peer, now);
+                        pre
+                    }
+                };
+                (pre, None)
+            }
+            Some(shared) => {
+                let pre = match shown.filter(|pre| shared::is_own_nonce(shared.store(), host, pre)) {
+                    Some(pre) => pre,
+                    None => shared::nonce(shared.store(), host)?,
+                };
+                let ticket = Ticket::new(shared.store(), host, &pre.digest())?;
+                (pre, Some(ticket))
             }
         };
         let wanted = visit.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
-        let location = self.authorize_address(host, &ReturnPath::parse_or_root(wanted), &pre.digest());
+        let location = self.authorize_address(host, &ReturnPath::parse_or_root(wanted), &pre.digest(), ticket);
         redirect(StatusCode::FOUND, &location, names.set(names.pre, &pre, Some(PRE_SECONDS)))
     }
 
@@ -248,24 +264,36 @@ impl SignIn {
         // Begun too long ago, or not by a redirect of this gateway: the workspace host begins anew, with a nonce for
         // the browser that comes there.
         let anew = || redirect(StatusCode::SEE_OTHER, &self.site.workspace(&host, return_to.as_str()), None);
-        if !self.begun.is_open(&pre, &host, now) {
+        let ticket = parameter(visit.uri, "begun").and_then(|text| Ticket::parse(&text));
+        let is_begun = match &self.shared {
+            None => self.begun.is_open(&pre, &host, now),
+            Some(shared) => ticket.is_some_and(|ticket| ticket.is_good(shared.store(), &host, &pre)),
+        };
+        if !is_begun {
             return anew().map(SignInStep::Answer);
         }
         let Some(parent) = self.public_session(visit.headers, now) else {
             return match &self.way {
                 SignInMethod::Dev { .. } => self.offer_link(now).and(Err(SignInPage::SignInNeeded)),
                 SignInMethod::Provider(_) => {
-                    Ok(SignInStep::ToProvider(Destination::Authorize { host: host.into(), pre, return_to }))
+                    Ok(SignInStep::ToProvider(Destination::Authorize { host: host.into(), pre, return_to, ticket }))
                 }
             };
         };
-        if !self.begun.take(&pre, &host, now) {
+        if self.shared.is_none() && !self.begun.take(&pre, &host, now) {
             return anew().map(SignInStep::Answer);
         }
         let code = Opaque::random()?;
         let location = self.site.workspace(&host, &format!("{CALLBACK_PATH}?code={}", code.reveal()));
-        self.transfers.issue(&code, Transfer { host: host.into(), pre, parent, return_to }, now);
-        redirect(StatusCode::SEE_OTHER, &location, None).map(SignInStep::Answer)
+        let anew = self.site.workspace(&host, return_to.as_str());
+        let transfer = Transfer { host: host.into(), pre, parent, return_to };
+        let mut answer = redirect(StatusCode::SEE_OTHER, &location, None)?;
+        if self.shared.is_some() {
+            answer.extensions_mut().insert(Leavings::transfer(&code, &transfer, ticket, anew));
+        } else {
+            self.transfers.issue(&code, transfer, now);
+        }
+        Ok(SignInStep::Answer(answer))
     }
 
     fn callback(&self, visit: PageVisit<'_>, host: &str, now: Instant) -> Result<Response<Bytes>, SignInPage> {
@@ -334,7 +362,11 @@ impl SignIn {
             SignInMethod::Provider(_) => return Ok(SignInStep::ToProvider(destination)),
         };
         let code = parameter(visit.uri, "code").and_then(|text| Opaque::parse(&text));
-        let Some(user) = code.and_then(|code| dev.redeem(&code, now)) else {
+        let redeem = |code: Opaque| match &self.shared {
+            None => dev.redeem(&code, now),
+            Some(_) => dev.redeem_taken(&code, now),
+        };
+        let Some(user) = code.and_then(redeem) else {
             self.offer_link(now)?;
             return Err(SignInPage::LinkNotGood);
         };
@@ -362,16 +394,19 @@ impl SignIn {
         match destination {
             Destination::Public(path) => path.as_str().to_owned(),
             Destination::Workspace { host, path } => self.site.workspace(host, path.as_str()),
-            Destination::Authorize { host, pre, return_to } => self.authorize_address(host, return_to, pre),
+            Destination::Authorize { host, pre, return_to, ticket } => {
+                self.authorize_address(host, return_to, pre, *ticket)
+            }
         }
     }
 
-    fn authorize_address(&self, host: &str, return_to: &ReturnPath, pre: &Digest) -> String {
-        let query = form_urlencoded::Serializer::new(String::new())
-            .append_pair("host", host)
-            .append_pair("return", return_to.as_str())
-            .append_pair("pre", &pre.encoded())
-            .finish();
+    fn authorize_address(&self, host: &str, return_to: &ReturnPath, pre: &Digest, ticket: Option<Ticket>) -> String {
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        query.append_pair("host", host).append_pair("return", return_to.as_str()).append_pair("pre", &pre.encoded());
+        if let Some(ticket) = ticket {
+            query.append_pair("begun", &ticket.encoded());
+        }
+        let query = query.finish();
         self.site.public(&format!("{AUTHORIZE_PATH}?{query}"))
     }
 
@@ -391,8 +426,7 @@ impl SignIn {
         };
         let Some(found) = found else { return Ok(SignInStep::Answer(self.signed_out_page(visit))) };
         let (ended, own) = found;
-        let everywhere = visit.uri.query() == Some("everywhere");
-        let others = if everywhere { self.sessions.end_all(&ended.user) } else { Vec::new() };
+        let others = if is_everywhere(visit) { self.sessions.end_all(&ended.user) } else { Vec::new() };
         tracing::info!(user = %ended.user, others = others.len(), "signed out");
         let sessions = std::iter::once(session_name(&own)).chain(others).collect();
         let event = SignInEvent::SignedOut { user: ended.user, sessions };
@@ -456,7 +490,17 @@ impl SignIn {
             SignInMethod::Provider(_) => return Ok(()),
         };
         let fresh = Opaque::random()?;
-        if dev.renew(&fresh, now) {
+        let is_due = match &self.shared {
+            None => dev.renew(&fresh, now),
+            Some(shared) => {
+                let is_due = dev.is_renewal_due(now);
+                if is_due {
+                    shared.link(&fresh);
+                }
+                is_due
+            }
+        };
+        if is_due {
             announce(&self.link(&fresh));
         }
         Ok(())
@@ -490,6 +534,11 @@ impl SignIn {
             None => headers.get(ORIGIN).is_some_and(|origin| origin == self.site.public("").as_str()),
         }
     }
+}
+
+/// Returns whether a sign-out is of all of the user's browsers.
+fn is_everywhere(visit: PageVisit<'_>) -> bool {
+    visit.uri.query() == Some("everywhere")
 }
 
 /// Lets only a browser tab, or a program that makes no claim at all, through: no prefetch, frame, script or `HEAD`.

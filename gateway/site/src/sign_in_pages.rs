@@ -56,6 +56,9 @@ impl Host {
             return Some(self.hear_of_ended_sessions(provider, parts, body).instrument(span).await);
         }
         let visit = PageVisit::new(parts, origin.peer);
+        if let Some(answer) = self.sign_in.prepare_public(visit, Instant::now()).instrument(span.clone()).await {
+            return Some(answer);
+        }
         let step = span.in_scope(|| self.sign_in.answer_public(visit, Instant::now()))?;
         Some(self.go_on(visit, step, origin).instrument(span).await)
     }
@@ -151,7 +154,11 @@ impl Host {
         let token = only_token(&body).ok_or(NotFollowed::Request)?;
         let notice = provider.notice(&token, moment()).await?;
         let now = Instant::now();
-        let ended = self.sign_in.end_at_providers_word(&notice, now).map_err(NoticeRefused::from)?;
+        self.sign_in.remember_notice(&notice, now).map_err(NoticeRefused::from)?;
+        let Ok(ended) = self.api.parts().sessions.end_noticed(&notice, now).await else {
+            self.sign_in.retract_notice(&notice, now);
+            return Err(NotFollowed::Store);
+        };
         // Signed out everywhere: the user's tokens go on, but not with groups from a sign-in that is over.
         if let (Some(subject), None) = (&notice.subject, &notice.session)
             && let Err(error) = self.api.parts().store.forget_groups(provider.issuer().as_str(), subject).await
@@ -175,6 +182,9 @@ enum NotFollowed {
     /// No form with one token, or one that takes too long.
     #[error("it is no form with one logout token")]
     Request,
+    /// The store did not answer, and other replicas may have the sessions.
+    #[error("the store did not answer")]
+    Store,
     /// The token does not count.
     #[error(transparent)]
     Token(#[from] NoticeRefused),

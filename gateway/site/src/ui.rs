@@ -69,7 +69,9 @@ impl FromRequestParts<Arc<Host>> for SignedIn {
         Err(NotSignedIn(match arrival.filter(|_| is_page_visit(&parts.method, &parts.headers)) {
             Some(arrival) => {
                 let visit = PageVisit::new(parts, arrival.origin.peer);
-                host.sign_in.ask(visit, Instant::now()).map(Body::from)
+                let answer = host.sign_in.ask(visit, Instant::now());
+                host.sign_in.share_links().await;
+                answer.map(Body::from)
             }
             None => EdgeFailure(Failure::SignInRequired).into_response(),
         }))

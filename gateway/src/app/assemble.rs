@@ -203,7 +203,7 @@ fn public_host(
         let rules = rules.clone();
         Box::new(move |host: &str| matches!(rules.parse(host), Ok(HostTarget::Workspace { .. })))
     };
-    let SignInParts { sign_in, provider } = sign_in::parts(config, site, &sessions, is_workspace_host)?;
+    let SignInParts { sign_in, provider } = sign_in::parts(config, site, sign_ins, is_workspace_host)?;
     let sign_in = Arc::new(sign_in);
     let remembered = base.store.availability();
     let identities = Arc::new(Identities::bridging(sessions.clone(), remembered.clone()));
@@ -288,7 +288,7 @@ fn edge(
             followers: shared.followers,
             store: base.store.clone(),
         },
-        neighbours: Neighbours::new(config.auth.neighbour_ports),
+        neighbours: Neighbours::new(neighbour_ports(config)),
         failures: shared.failures,
         audit: base.audit.clone(),
         public,
@@ -297,6 +297,15 @@ fn edge(
         drain: base.drain.clone(),
         agents_port,
     })
+}
+
+/// Returns the number of further ports that a browser is led over after its sign-in. A tour is in the memory of one gateway, and
+/// its next stop may be another replica's to answer.
+fn neighbour_ports(config: &Config) -> usize {
+    match &config.directory {
+        Directory::Memory => config.auth.neighbour_ports,
+        Directory::Store(_) => 0,
+    }
 }
 
 fn forwarder(config: &Config, site: &Site, upstreams: &Arc<Upstreams>) -> Forwarder {

@@ -17,8 +17,10 @@ use gateway_agents::revocation::recheck;
 use gateway_edge::admin;
 use gateway_edge::connection::Server;
 use gateway_http::host::{HostTarget, host_in};
+use gateway_net::acme::Renewal;
 use gateway_net::audit::{AuditEvent, AuditRecord};
 use gateway_net::listen::{Listener, Placing, RoutingHint};
+use gateway_net::tls::Tls;
 use gateway_net::workers::Workers;
 use gateway_replicas::duties::HeldDuty;
 use gateway_store::{Duty, wall_clock};
@@ -79,13 +81,12 @@ impl App {
             None => duties::execute_alone(works, &self.base.store, &background),
         }
         let public = self.public.clone();
-        background.spawn(async move { public.greet_provider().await });
-        for tls in self.certificates {
-            background.spawn(tls.watch(self.base.drain.draining().clone()));
-        }
-        if let Some(renewal) = self.renewal {
-            background.spawn(renewal.run(self.base.drain.draining().clone()));
-        }
+        background.spawn(async move {
+            // The link that was issued before anything was served.
+            public.sign_in().share_links().await;
+            public.greet_provider().await;
+        });
+        keep_certificates(self.certificates, self.renewal, &background, self.base.drain.draining());
         let ended = CancellationToken::new();
         let lost = &self.admin.listeners;
         let (listener, drain) = (self.listeners.public, self.base.drain.clone());
@@ -148,6 +149,21 @@ impl App {
             }
         };
         (Placing::ByRequest(workers.clone(), Arc::new(place)), Placing::ByPeer(workers.clone()))
+    }
+}
+
+/// Starts the tasks that take over new certificates, and get them.
+fn keep_certificates(
+    certificates: Vec<Arc<Tls>>,
+    renewal: Option<Renewal>,
+    background: &Drain,
+    draining: &CancellationToken,
+) {
+    for tls in certificates {
+        background.spawn(tls.watch(draining.clone()));
+    }
+    if let Some(renewal) = renewal {
+        background.spawn(renewal.run(draining.clone()));
     }
 }
 

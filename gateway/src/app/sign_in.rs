@@ -1,12 +1,10 @@
 //! Sets up the sign-in of users.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use thiserror::Error;
 use tracing::info;
 
-use gateway_auth::browser::BrowserSessions;
 use gateway_auth::oidc;
 use gateway_auth::oidc::identity::Rules;
 use gateway_auth::oidc::provider::Provider;
@@ -19,6 +17,7 @@ use gateway_types::Secret;
 use gateway_types::UserName;
 
 use super::StartError;
+use super::sign_ins::SignIns;
 
 /// User that dev mode signs in.
 pub const DEV_USER: &str = "dev";
@@ -58,14 +57,15 @@ pub(super) struct SignInParts {
 pub(super) fn parts(
     config: &Config,
     site: &Site,
-    sessions: &Arc<BrowserSessions>,
+    sign_ins: &SignIns,
     is_workspace_host: IsWorkspaceHost,
 ) -> Result<SignInParts, StartError> {
+    let SignIns { sessions, shared, .. } = sign_ins;
     let Some(oidc) = &config.auth.oidc else {
         let user: UserName = DEV_USER.parse().map_err(|_| BadPublicUrl)?;
         let announce = Box::new(|link: &SignInLink| info!(%link, "sign in with this link, once"));
         let sign_in = SignIn::new(site.clone(), sessions.clone(), user, is_workspace_host, announce);
-        return Ok(SignInParts { sign_in, provider: None });
+        return Ok(SignInParts { sign_in: sign_in.sharing(shared.clone()), provider: None });
     };
     let client = oidc::ClientRegistration {
         id: oidc.client_id.clone(),
@@ -76,6 +76,7 @@ pub(super) fn parts(
     let required_group = oidc.required_group.as_ref().map(|group| group.as_str());
     info!(issuer = %oidc.issuer, redirect_uri = client.redirect_uri, required_group, "users sign in with an identity provider");
     let sign_in = SignIn::with_provider(site.clone(), sessions.clone(), client.clone(), is_workspace_host);
+    let sign_in = sign_in.sharing(shared.clone());
     Ok(SignInParts { sign_in, provider: Some(provider(oidc, client)?) })
 }
 

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::Store;
 use super::database::{Row, sql};
+use gateway_types::opaque::Digest;
 use gateway_types::{UserName, WorkspaceName};
 
 /// Changes that are read again each time. A change gets its number before it becomes visible to others, so a later one
@@ -28,6 +29,8 @@ pub enum AccessChange {
     User(UserName),
     /// A workspace: its owner, its shares, its desired state.
     Workspace(WorkspaceName),
+    /// A browser's session, which has ended.
+    Session(Digest),
     /// Anything: too much has changed, or it cannot be read.
     Everything,
 }
@@ -113,6 +116,7 @@ fn read(row: &Row) -> Result<AccessChange, sqlx::Error> {
     let change = match row.get("kind")? {
         "token" => hash_of(name).map(AccessChange::Token),
         "user" => name.parse().ok().map(AccessChange::User),
+        "session" => hash_of(name).map(|id| AccessChange::Session(Digest::from_bytes(id))),
         "workspace" => name.parse().ok().map(AccessChange::Workspace),
         _ => None,
     };

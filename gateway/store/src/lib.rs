@@ -3,8 +3,8 @@
 //! * `database`, `sqlite`, `postgres`, `migrate`, `json`: one statement for both databases, their pools and their schema.
 //! * `workspaces`, `managed`, `create`, `lifecycles`, `former`, `external`, `ids`, `variables`: workspaces.
 //! * `ci`, `environments`, `clusters`: runs of CI jobs, environments, clusters with their configurations.
-//! * `tokens`, `rotate`, `single_use_tokens`, `users`, `sign_ins`, `shares`: credentials and rights. `changes` is the feed of their
-//!   changes that gateways read.
+//! * `tokens`, `rotate`, `single_use_tokens`, `users`, `sign_ins`, `shared_sign_ins`, `shares`: credentials and rights. `changes`
+//!   is the feed of their changes that gateways read.
 //! * `replicas`, `sessions`, `connected`, `duties`: gateways that share a database, and which of them has which agent and does which background
 //!   work. `fence` keeps the writes of a past owner out.
 //! * `seal`: secrets that have to be read again. `generations`: what agents prove of their last session. `single`: one gateway
@@ -40,6 +40,7 @@ mod replicas;
 mod rotate;
 mod seal;
 mod sessions;
+mod shared_sign_ins;
 mod shares;
 mod sign_ins;
 mod single;
@@ -91,6 +92,7 @@ pub use replicas::{
     DifferingReplica, DrainRequest, Incarnation, NewReplica, ReplicaReport, ReplicaState, StoredReplica,
 };
 pub use sessions::{CLAIMS_MAX, ClaimResult, SessionClaim, SessionKey, SessionOwner};
+pub use shared_sign_ins::Obsolete;
 pub use shares::{ShareReplacement, SharedPort};
 pub use single::{PATIENCE, SingleError, SingleGateway};
 pub use single_use_tokens::{TokenUse, TokenUseOutcome, UsedToken};

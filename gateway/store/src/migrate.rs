@@ -55,6 +55,7 @@ pub(super) static STEPS: LazyLock<Vec<SchemaVersion>> = LazyLock::new(|| {
         step!(9, "sign-ins that outlive the process", "0009_sign_ins.sql"),
         step!(10, "changes of access", "0010_access_changes.sql"),
         step!(11, "replicas and sessions", "0011_replicas_and_sessions.sql"),
+        step!(12, "sign-ins that replicas share", "0012_shared_sign_ins.sql"),
         step!(13, "duties", "0013_duties.sql"),
         step!(14, "changed rows", "0014_changed_rows.sql"),
         step!(16, "replica reports", "0016_replica_reports.sql"),

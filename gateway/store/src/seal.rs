@@ -16,6 +16,7 @@ use base64::engine::general_purpose::STANDARD;
 use super::StoreError;
 use super::database::{About, Pool, sql};
 use super::generations::GenerationSealer;
+use super::shared_sign_ins::SignInSealer;
 use gateway_types::token::NoRandomness;
 
 /// First byte of a sealed value: version of its format.
@@ -37,6 +38,8 @@ pub(super) struct Sealer {
     key: RandomizedNonceKey,
     /// Codes with a key derived from it.
     pub(super) generations: GenerationSealer,
+    /// Codes of sign-ins, with another.
+    pub(super) sign_ins: SignInSealer,
 }
 
 impl fmt::Debug for Sealer {
@@ -48,8 +51,9 @@ impl fmt::Debug for Sealer {
 impl Sealer {
     fn new(key: &[u8; KEY_BYTES]) -> Result<Self, NoRandomness> {
         let generations = GenerationSealer::new(key).map_err(|_| NoRandomness)?;
+        let sign_ins = SignInSealer::new(key).map_err(|_| NoRandomness)?;
         let key = RandomizedNonceKey::new(&AES_256_GCM, key).map_err(|_| NoRandomness)?;
-        Ok(Self { key, generations })
+        Ok(Self { key, generations, sign_ins })
     }
 
     /// Seals a secret for the row that `belongs_to` names. 2^32 secrets may be sealed with one key (NIST SP 800-38D, section

@@ -40,7 +40,7 @@ impl Store {
             match change {
                 SessionChange::Begun(session) => begin(&mut transaction, issuer, session).await?,
                 SessionChange::Used(id, used_at) => {
-                    let statement = sql("UPDATE browser_sessions SET used_at = $1 WHERE id = $2");
+                    let statement = sql("UPDATE browser_sessions SET used_at = $1 WHERE id = $2 AND used_at < $1");
                     let statement = statement.bind(used_at.get()).bind(id.as_bytes().as_slice());
                     statement.execute(&mut transaction).await?;
                 }
@@ -118,7 +118,8 @@ async fn put(transaction: &mut Transaction, device: &KeptDevice) -> Result<(), S
     };
     sql("INSERT INTO device_sign_ins (device, user_code, machine, peer, asked_at, answer, user_name) \
          VALUES ($1, $2, $3, $4, $5, $6, $7) \
-         ON CONFLICT (device) DO UPDATE SET answer = excluded.answer, user_name = excluded.user_name")
+         ON CONFLICT (device) DO UPDATE SET answer = excluded.answer, user_name = excluded.user_name \
+         WHERE excluded.answer <> 'none'")
     .bind(device.device.as_bytes().as_slice())
     .bind(device.code.as_bytes().as_slice())
     .bind(device.machine.as_str())
@@ -131,11 +132,11 @@ async fn put(transaction: &mut Transaction, device: &KeptDevice) -> Result<(), S
     Ok(())
 }
 
-fn read_digest(bytes: &[u8]) -> Option<Digest> {
+pub(super) fn read_digest(bytes: &[u8]) -> Option<Digest> {
     bytes.try_into().ok().map(Digest::from_bytes)
 }
 
-fn read_session(row: &Row) -> Result<KeptSession, StoreError> {
+pub(super) fn read_session(row: &Row) -> Result<KeptSession, StoreError> {
     let corrupt = |column| StoreError::Corrupt { table: "browser_sessions", column };
     let host: Option<&str> = row.get("host")?;
     let of = host.map(|host| {
@@ -155,7 +156,7 @@ fn read_session(row: &Row) -> Result<KeptSession, StoreError> {
     })
 }
 
-fn read_device(row: &Row) -> Result<KeptDevice, StoreError> {
+pub(super) fn read_device(row: &Row) -> Result<KeptDevice, StoreError> {
     let corrupt = |column| StoreError::Corrupt { table: "device_sign_ins", column };
     let user: Option<&str> = row.get("user_name")?;
     Ok(KeptDevice {

@@ -11,6 +11,9 @@ use crate::token::NoRandomness;
 /// Size of an opaque id and of its digest, in bytes.
 pub const SECRET_BYTES: usize = 32;
 
+/// Size of half a secret, in bytes.
+pub const HALF_BYTES: usize = SECRET_BYTES / 2;
+
 /// A secret of 256 random bits: a session id, a one-time code, a nonce. Not `Clone`, and masked in `Debug`.
 #[derive(PartialEq, Eq)]
 pub struct Opaque([u8; SECRET_BYTES]);
@@ -25,6 +28,22 @@ impl Opaque {
         let mut bytes = [0; SECRET_BYTES];
         rand::fill(&mut bytes).map_err(|_| NoRandomness)?;
         Ok(Self(bytes))
+    }
+
+    /// Makes a secret of 128 random bits and a proof of them.
+    #[must_use]
+    pub fn of_halves(random: [u8; HALF_BYTES], proof: [u8; HALF_BYTES]) -> Self {
+        let mut bytes = [0; SECRET_BYTES];
+        bytes.iter_mut().zip(random.into_iter().chain(proof)).for_each(|(to, from)| *to = from);
+        Self(bytes)
+    }
+
+    /// Returns both halves.
+    #[must_use]
+    pub fn halves(&self) -> ([u8; HALF_BYTES], [u8; HALF_BYTES]) {
+        let mut halves = [[0; HALF_BYTES]; 2];
+        halves.iter_mut().flatten().zip(self.0).for_each(|(to, from)| *to = from);
+        halves.into()
     }
 
     /// Reads the text form strictly: 43 characters of unpadded base64url (RFC 4648, section 5), no spare bits set.

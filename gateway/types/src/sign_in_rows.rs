@@ -2,7 +2,9 @@
 //!
 //! Rows hold digests of ids and codes only.
 
+use std::fmt;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use super::{UnixSeconds, UserName};
 use crate::opaque::Digest;
@@ -81,4 +83,81 @@ pub enum DeviceChange {
     Is(Box<KeptDevice>),
     /// The request has ended.
     Ended(Digest),
+}
+
+/// Sessions that end together, wherever they are known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SessionsOf {
+    /// All of a user.
+    User(UserName),
+    /// Those that the identity provider's message is about: of its subject, of its session, or of both.
+    Provider {
+        /// The subject.
+        subject: Option<String>,
+        /// The provider's name of its session.
+        session: Option<String>,
+    },
+}
+
+/// A session of the public host that has ended, with its children.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndedSession {
+    /// The SHA-256 of its id.
+    pub id: Digest,
+    /// Its user.
+    pub user: UserName,
+}
+
+/// Code by which a request of a program is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceKey {
+    /// The SHA-256 of its device code.
+    Device(Digest),
+    /// The SHA-256 of its user code.
+    Code(Digest),
+}
+
+/// Kind of a step of a sign-in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StepKind {
+    /// The link of dev mode.
+    Link,
+    /// A sign-in that is pending at the identity provider.
+    Provider,
+    /// A one-time code from the public host to a workspace host.
+    Transfer,
+    /// Something that must not count a second time.
+    Spent,
+}
+
+impl StepKind {
+    /// Returns the name under which it is stored.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Link => "link",
+            Self::Provider => "provider",
+            Self::Transfer => "transfer",
+            Self::Spent => "spent",
+        }
+    }
+}
+
+/// A step of a sign-in that the next request of its browser takes. `Debug` shows no contents.
+#[derive(Clone, PartialEq, Eq)]
+pub struct NewStep {
+    /// Its kind.
+    pub kind: StepKind,
+    /// The SHA-256 of the code that the browser will come with.
+    pub id: Digest,
+    /// What the code stands for.
+    pub contents: Vec<u8>,
+    /// Time for which it can be taken.
+    pub age_max: Duration,
+}
+
+impl fmt::Debug for NewStep {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("NewStep").field("kind", &self.kind).finish_non_exhaustive()
+    }
 }

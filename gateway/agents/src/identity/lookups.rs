@@ -86,7 +86,7 @@ impl Lookups {
     pub(super) fn forget(&self, change: &AccessChange) -> bool {
         let again: Vec<Again> = match change {
             AccessChange::Token(hash) => self.tokens.forget(|key, _| key == hash).map(Again::Token).collect(),
-            AccessChange::User(_) => Vec::new(),
+            AccessChange::User(_) | AccessChange::Session(_) => Vec::new(),
             AccessChange::Workspace(name) => {
                 let workspaces = self.workspaces.forget(|key, _| key == name).map(Again::Workspace);
                 let running = self.running.forget(|key, _| key == name).map(Again::Running);

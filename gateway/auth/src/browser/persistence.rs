@@ -62,7 +62,7 @@ impl BrowserSessions {
         let state = self.state.read();
         let mut changes: Vec<SessionChange> = batch
             .iter()
-            .map(|NotedKey { key, is_stored }| {
+            .filter_map(|NotedKey { key, is_stored, is_removed }| {
                 let (row, used) = if let Some(session) = state.public.get(key) {
                     (self.row(*key, &session.who, session.opened_ms, &session.used, session.peer, at), &session.used)
                 } else if let Some(session) = state.hosts.get(key) {
@@ -71,13 +71,14 @@ impl BrowserSessions {
                     let of = Some(KeptParent { parent: session.parent, host: session.host.clone() });
                     (KeptSession { of, provider: None, ..row }, &session.used)
                 } else {
-                    return SessionChange::Ended(*key);
+                    // One that was only forgotten may be in use at another replica.
+                    return (*is_removed || self.shared.is_none()).then_some(SessionChange::Ended(*key));
                 };
                 used.kept_ms.store(used.since_epoch_ms(), Ordering::Relaxed);
-                match is_stored {
+                Some(match is_stored {
                     true => SessionChange::Used(*key, row.used_at),
                     false => SessionChange::Begun(Box::new(row)),
-                }
+                })
             })
             .collect();
         changes.sort_by_key(|change| matches!(change, SessionChange::Begun(row) if row.of.is_some()));
@@ -100,15 +101,17 @@ impl BrowserSessions {
         }
     }
 
+    /// Returns the milliseconds from the epoch to a date, or back to it. A date in the future means a clock that was set back.
+    pub(super) fn since(&self, time: UnixSeconds, at: Both) -> i64 {
+        let ago = at.wall.get().saturating_sub(time.get()).max(0);
+        milliseconds(self.epoch, at.now).saturating_sub(ago.saturating_mul(1_000))
+    }
+
     /// Restores the sessions that an earlier process left in the store. Rows that have expired, have no parent or
     /// exceed the limits are left to the journal to be deleted.
     pub fn restore(&self, rows: Vec<KeptSession>, at: Both) {
         let mut state = self.state.write();
-        let since = |time: UnixSeconds| {
-            // A date in the future means a clock that was set back.
-            let ago = at.wall.get().saturating_sub(time.get()).max(0);
-            milliseconds(self.epoch, at.now).saturating_sub(ago.saturating_mul(1_000))
-        };
+        let since = |time| self.since(time, at);
         let (public, hosts): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.of.is_none());
         for row in public.into_iter().chain(hosts) {
             let KeptSession { id, user, of, provider, peer, opened_at, used_at } = row;

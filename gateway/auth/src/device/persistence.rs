@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Devices, MachineName, POLL_INTERVAL, PollAnswer, Request, RequestingMachine};
+use super::{Devices, MachineName, POLL_INTERVAL, Pace, PollAnswer, Request, RequestingMachine};
 use crate::browser::persistence::Both;
 use crate::journal::{Journal, NotedKey};
 use gateway_types::UnixSeconds;
@@ -59,7 +59,8 @@ impl Devices {
                 KeptAnswer::No => PollAnswer::No,
             };
             let asking = RequestingMachine { machine: MachineName::of(&machine), peer };
-            let request = Request { device, asking, asked, answer, interval: POLL_INTERVAL, polled: None };
+            let pace = Pace { interval: POLL_INTERVAL, polled: None };
+            let request = Request { device, asking, asked, answer, pace };
             state.by_device_code.insert(device, code);
             state.by_user_code.insert(code, request, peer, asked);
         }

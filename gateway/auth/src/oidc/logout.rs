@@ -146,6 +146,11 @@ impl EndedAtProvider {
         Ok(())
     }
 
+    /// Forgets that a notice was used. What it said of ended sessions stays.
+    pub(crate) fn retract(&self, notice: &Notice, now: Instant) {
+        self.0.lock().notices.remove(&name(&notice.id), now);
+    }
+
     /// Returns whether a session of the provider was ended; `issued_at` is the time of issue of its ID token. Call it
     /// after opening a session for it.
     #[must_use]

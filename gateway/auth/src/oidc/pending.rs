@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use crate::expiring::Expiring;
 use crate::sign_in::path::ReturnPath;
+use crate::sign_in::shared::Ticket;
 use gateway_types::opaque::{Digest, Opaque};
 
 /// Time limit for the user at the provider.
@@ -39,6 +40,8 @@ pub enum Destination {
         pre: Digest,
         /// The path.
         return_to: ReturnPath,
+        /// Proof that the host began this, for a gateway with other replicas.
+        ticket: Option<Ticket>,
     },
 }
 

@@ -29,6 +29,8 @@ pub struct DevSignIn {
 struct DevSignInState {
     good: Option<OneTimeCode>,
     printed_for_visitor: Option<Instant>,
+    /// Codes that were taken out of the store that replicas share, for the visits that brought them.
+    taken: Vec<OneTimeCode>,
 }
 
 #[derive(Debug)]
@@ -62,6 +64,33 @@ impl DevSignIn {
         let offered = code.digest();
         let redeemed = state.good.take_if(|good| good.digest == offered)?;
         redeemed.is_good(now).then(|| self.user.clone())
+    }
+
+    /// Notes that a visit has taken a valid code out of the store that replicas share.
+    pub(super) fn taken(&self, code: &Opaque, now: Instant) {
+        let mut state = self.state.lock();
+        state.taken.retain(|taken| taken.is_good(now));
+        state.taken.push(OneTimeCode { digest: code.digest(), issued: now });
+    }
+
+    /// Redeems a code that a visit has taken.
+    pub(super) fn redeem_taken(&self, code: &Opaque, now: Instant) -> Option<UserName> {
+        let mut state = self.state.lock();
+        let (offered, before) = (code.digest(), state.taken.len());
+        state.taken.retain(|taken| taken.digest != offered && taken.is_good(now));
+        (state.taken.len() < before).then(|| self.user.clone())
+    }
+
+    /// Returns whether a visitor may have a fresh link printed now, and notes that it is. Replicas do not know which links of the
+    /// others are still good, and a fresh one replaces none.
+    pub(super) fn is_renewal_due(&self, now: Instant) -> bool {
+        let mut state = self.state.lock();
+        let printed = state.printed_for_visitor;
+        let is_due = printed.is_none_or(|printed| now.saturating_duration_since(printed) >= FRESH_LINK_INTERVAL);
+        if is_due {
+            state.printed_for_visitor = Some(now);
+        }
+        is_due
     }
 
     /// Makes `fresh` the valid code if a visitor needs one and may have one now; returns whether it is to be printed.

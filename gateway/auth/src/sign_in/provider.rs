@@ -8,6 +8,7 @@ use http::{Response, StatusCode};
 use tokio::time::Instant;
 
 use super::page::{SignInPage, go_on, redirect};
+use super::shared::Leavings;
 use super::{PageVisit, SIGN_IN_PATH, SignIn, SignInMethod, require_visit};
 use crate::browser::{SignedIn, session_name};
 use crate::cookie::{self, CookieLookup};
@@ -61,6 +62,11 @@ impl AtProvider {
     pub(super) fn new(client: ClientRegistration) -> Self {
         Self { client, pending: PendingSignIns::default(), ended: EndedAtProvider::default() }
     }
+
+    /// Takes up a sign-in that was begun at another replica, for the visit that ends it.
+    pub(super) fn resume(&self, state: &Opaque, pending: Pending, peer: IpAddr, now: Instant) {
+        self.pending.begin(state, pending, peer, now);
+    }
 }
 
 impl SignIn {
@@ -106,9 +112,14 @@ impl SignIn {
         let (state, nonce, verifier) = (Opaque::random()?, Opaque::random()?, Opaque::random()?);
         let pending = Pending { pre: pre.digest(), nonce, verifier, destination };
         let location = sign_in_address(authorization, &at.client, &state, &pending);
-        at.pending.begin(&state, pending, peer, now);
         let names = self.site.cookies();
-        redirect(StatusCode::FOUND, &location, names.set(names.pre, &pre, Some(PRE_SECONDS)))
+        let mut answer = redirect(StatusCode::FOUND, &location, names.set(names.pre, &pre, Some(PRE_SECONDS)))?;
+        if self.shared.is_some() {
+            answer.extensions_mut().insert(Leavings::pending(&state, &pending));
+        } else {
+            at.pending.begin(&state, pending, peer, now);
+        }
+        Ok(answer)
     }
 
     /// Takes the browser back from the provider. `None` in dev mode, which has no such page.
@@ -202,17 +213,25 @@ impl SignIn {
         }
     }
 
-    /// Ends the sessions that a message of the provider is about; returns their sign-ins.
+    /// Remembers a message of the provider about ended sessions. [`BrowserSessions::end_noticed`] has to follow.
+    ///
+    /// [`BrowserSessions::end_noticed`]: crate::browser::BrowserSessions::end_noticed
     ///
     /// # Errors
     ///
     /// [`BadNotice::Replayed`] for a message that was used before.
-    pub fn end_at_providers_word(&self, notice: &Notice, now: Instant) -> Result<Vec<SignedIn>, BadNotice> {
-        if let SignInMethod::Provider(at) = &self.way {
-            at.ended.remember(notice, now)?;
+    pub fn remember_notice(&self, notice: &Notice, now: Instant) -> Result<(), BadNotice> {
+        match &self.way {
+            SignInMethod::Provider(at) => at.ended.remember(notice, now),
+            SignInMethod::Dev { .. } => Ok(()),
         }
-        let is_about = |who: &SignedIn| who.provider.as_ref().is_some_and(|session| notice.is_about(session));
-        Ok(self.sessions.end_where(is_about))
+    }
+
+    /// Takes a message back that could not be followed, so that the provider may send it again.
+    pub fn retract_notice(&self, notice: &Notice, now: Instant) {
+        if let SignInMethod::Provider(at) = &self.way {
+            at.ended.retract(notice, now);
+        }
     }
 
     /// Returns the page that explains a failed sign-in to the user.

@@ -28,9 +28,12 @@ impl Edge {
             let answer = self.pass_neighbour(visit, &address.host, now).ok_or(Failure::NoSuchPage)?;
             return Ok(answer.map(ResponseBody::from));
         }
-        let mut answer =
-            self.access.visitors.sign_in.answer_workspace(visit, &address.host, now).ok_or(Failure::NoSuchPage)?;
-        self.access.visitors.sign_in.written().await;
+        let sign_in = &self.access.visitors.sign_in;
+        if let Some(answer) = sign_in.prepare_workspace(visit, now).await {
+            return Ok(answer.map(ResponseBody::from));
+        }
+        let answer = sign_in.answer_workspace(visit, &address.host, now).ok_or(Failure::NoSuchPage)?;
+        let mut answer = sign_in.finish(visit, answer).await;
         record_sign_in(&self.audit, &answer, origin);
         tried(parts, &answer, origin, now)?;
         self.lead_over_neighbours(&mut answer, address, now).await;

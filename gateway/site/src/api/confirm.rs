@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::page::{browser, is_form, only, plain};
 use super::problem::{ApiProblem, ProblemRow};
-use super::{ApiShared, Caller, body};
+use super::{ApiShared, CODE_ATTEMPTS_MAX, Caller, body};
 use gateway_auth::device::{RequestingMachine, UserCode};
 use gateway_auth::fair::network;
 use gateway_auth::policy::RequestSource;
@@ -57,7 +57,7 @@ pub(super) async fn show(State(api): State<Arc<ApiShared>>, caller: Caller, uri:
         Some(typed) if caller.source == RequestSource::Foreign => {
             page(&ConfirmPage::Enter { wrong: false, code: typed.parse().ok() })
         }
-        Some(typed) => match look_up(&api, &caller, principal, &typed) {
+        Some(typed) => match look_up(&api, &caller, principal, &typed).await? {
             Ok((code, asking, ago)) => {
                 let same_network = network(asking.peer) == network(caller.peer);
                 page(&ConfirmPage::Confirm { code, asking: &asking, ago, principal, same_network })
@@ -85,14 +85,13 @@ pub(super) async fn decide(
     };
     let typed = only(&form, "user_code").unwrap_or_default();
     let slot = api.audit.slot().await?;
-    let code = match look_up(&api, &caller, principal, &typed) {
+    let code = match look_up(&api, &caller, principal, &typed).await? {
         Ok((code, ..)) => code,
         Err(wrong) => return Ok(page(&wrong)),
     };
-    let Some(asking) = api.devices.decide(code, &principal.user, is_yes, Instant::now()) else {
+    let Some(asking) = api.devices.answer(code, &principal.user, is_yes, Instant::now()).await? else {
         return Ok(page(&ConfirmPage::Enter { wrong: true, code: None }));
     };
-    api.devices.journal().written().await;
     let (user, machine, asked_from) = (Text::of(&principal.user), Text::of(&asking.machine), Text::of(asking.peer));
     slot.record(caller.did(if is_yes {
         AuditEvent::DeviceApproved { user, machine, asked_from }
@@ -102,28 +101,42 @@ pub(super) async fn decide(
     Ok(page(if is_yes { &ConfirmPage::Allowed } else { &ConfirmPage::Denied }))
 }
 
-/// Finds the request behind a code, as often as its user and their address may try.
-fn look_up(
+/// A request that was found by its code, and the time since it was made.
+type FoundRequest = (UserCode, RequestingMachine, Duration);
+
+/// Finds the request behind a code, as often as its user and their address may try at all replicas together.
+///
+/// # Errors
+/// Outer: the store does not answer. Inner: the page to show instead.
+async fn look_up(
     api: &ApiShared,
     caller: &Caller,
     principal: &Principal,
     typed: &str,
-) -> Result<(UserCode, RequestingMachine, Duration), ConfirmPage<'static>> {
+) -> Result<Result<FoundRequest, ConfirmPage<'static>>, ProblemRow> {
     let (now, address) = (Instant::now(), network(caller.peer));
     if !api.codes_by_address.allows(&address, now) || !api.codes_by_user.allows(&principal.user, now) {
-        return Err(ConfirmPage::TooMany);
+        return Ok(Err(ConfirmPage::TooMany));
+    }
+    let keys = [format!("address {address}"), format!("user {}", principal.user)];
+    // Over plain HTTP browsers do not name the page that made them ask.
+    let counted = if caller.source == RequestSource::Unstated { &keys[..1] } else { &keys[..] };
+    if !api.devices.count_guess(counted, CODE_ATTEMPTS_MAX).await? {
+        return Ok(Err(ConfirmPage::TooMany));
     }
     let code: Option<UserCode> = typed.parse().ok();
-    let found = code.and_then(|code| api.devices.asking(code, now).map(|(asking, ago)| (code, asking, ago)));
-    found.ok_or_else(|| {
-        api.codes_by_address.failed(address, now);
-        // Over plain HTTP browsers do not name the page that made them ask.
-        if caller.source != RequestSource::Unstated {
-            api.codes_by_user.failed(principal.user.clone(), now);
-        }
-        api.audit.record(caller.did(AuditEvent::SignInFailed { how: "device", reason: "code_unknown", user: None }));
-        ConfirmPage::Enter { wrong: true, code: None }
-    })
+    if let Some(code) = code
+        && let Some((asking, ago)) = api.devices.find(code, now).await?
+    {
+        api.devices.uncount_guess(counted).await;
+        return Ok(Ok((code, asking, ago)));
+    }
+    api.codes_by_address.failed(address, now);
+    if caller.source != RequestSource::Unstated {
+        api.codes_by_user.failed(principal.user.clone(), now);
+    }
+    api.audit.record(caller.did(AuditEvent::SignInFailed { how: "device", reason: "code_unknown", user: None }));
+    Ok(Err(ConfirmPage::Enter { wrong: true, code: None }))
 }
 
 fn page(page: &ConfirmPage<'_>) -> Response {

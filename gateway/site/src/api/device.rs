@@ -127,7 +127,7 @@ pub(super) async fn poll(
     let device = Opaque::parse(&code).ok_or(ApiProblem::ExpiredToken)?.digest();
     // The place in the log comes first: nothing is made without one.
     let slot = api.audit.slot().await?;
-    let (user, asking) = match api.devices.poll(&device, Instant::now()) {
+    let (user, asking) = match api.devices.fetch(&device, Instant::now()).await? {
         DevicePollAnswer::Approved { user, asking } => (user, asking),
         DevicePollAnswer::Pending => return Err(ApiProblem::AuthorizationPending.into()),
         DevicePollAnswer::SlowDown(interval) => {
@@ -141,7 +141,7 @@ pub(super) async fn poll(
     let note = Note::of(&format!("gateway login on {}", asking.machine));
     let terms = Terms { note, expires_at: Some(now.later(TOKEN_LIFE)) };
     let created = api.store.create_own_user_token(&user, &terms, now).await;
-    api.devices.settle(&device, matches!(created, Ok(TokenCreation::Made(_))), Instant::now());
+    api.devices.conclude(&device, matches!(created, Ok(TokenCreation::Made(_))), Instant::now()).await;
     let made = match created? {
         TokenCreation::Made(made) => made,
         TokenCreation::TooMany => return Err(ApiProblem::Conflict { reason: "too_many_tokens" }.into()),

@@ -108,7 +108,7 @@ pub(super) async fn list(State(api): State<Arc<ApiShared>>, caller: Caller) -> R
             })
             .collect(),
     };
-    let sessions = api.sessions.list(&principal.user, Instant::now()).into_iter().map(row).collect();
+    let sessions = api.sessions.list_all(&principal.user, Instant::now()).await?.into_iter().map(row).collect();
     Ok(answer::json(StatusCode::OK, &SessionList { sessions }))
 }
 
@@ -132,10 +132,9 @@ pub(super) async fn end(
     let principal = caller.user()?;
     let name = id.ok().and_then(|Path(id)| id.parse::<SessionName>().ok()).ok_or(ApiProblem::NotFound)?;
     let slot = api.audit.slot().await?;
-    if !api.sessions.end_named(&principal.user, &name) {
+    if !api.sessions.end_one(&principal.user, &name, Instant::now()).await? {
         return Err(ApiProblem::NotFound.into());
     }
-    api.sessions.journal().written().await;
     slot.record(caller.did(signed_out(principal, &[name])));
     Ok(answer::done())
 }
@@ -154,8 +153,7 @@ pub(super) async fn end(
 pub(super) async fn end_all(State(api): State<Arc<ApiShared>>, caller: Caller) -> Result<Response, ProblemRow> {
     let principal = caller.user()?;
     let slot = api.audit.slot().await?;
-    let ended = api.sessions.end_all(&principal.user);
-    api.sessions.journal().written().await;
+    let ended = api.sessions.end_every(&principal.user, Instant::now()).await?;
     slot.record(caller.did(signed_out(principal, &ended)));
     Ok(answer::done())
 }

@@ -64,7 +64,9 @@ pub(super) async fn sign_in_first(
     }
     let (parts, _) = request.into_parts();
     let visit = PageVisit::new(&parts, arrival.origin.peer);
-    host.sign_in.ask(visit, Instant::now()).map(Body::from)
+    let answer = host.sign_in.ask(visit, Instant::now());
+    host.sign_in.share_links().await;
+    answer.map(Body::from)
 }
 
 /// Counts and logs requests that API and services refused, as the edge does on any other host.
@@ -131,7 +133,7 @@ pub(super) async fn sign_in_pages(
     let Some(response) = host.sign_in_page(&parts, body, origin).await else {
         return Ok(next.run(Request::from_parts(parts, Body::empty())).await);
     };
-    host.sign_in.written().await;
+    let response = host.sign_in.finish(PageVisit::new(&parts, origin.peer), response).await;
     record_sign_in(&host.api.parts().audit, &response, origin);
     tried(&parts, &response, origin, now)?;
     Ok(response.map(Body::from))

@@ -9,7 +9,7 @@ use super::*;
 use crate::browser::SignedIn;
 use crate::jwt::Claims;
 use crate::oidc::answer::RedirectOutcome;
-use crate::oidc::logout::Notice;
+use crate::oidc::logout::{BadNotice, Notice};
 use crate::oidc::metadata::Metadata;
 use crate::oidc::pending::PENDING_AGE_MAX;
 use crate::oidc::{ClientRegistration, ProviderSession};
@@ -292,9 +292,9 @@ fn providers_word_ends_a_session_and_one_that_was_about_to_open() {
     let state = tab.begin(&it, SIGN_IN_PATH);
     let returned = tab.back(&it, &state).unwrap();
     tab.admit(&it, &returned);
-    let ended = it.pages.end_at_providers_word(&notice("n-1", None, Some("s-1")), it.now).unwrap();
+    let ended = end(&it, &notice("n-1", None, Some("s-1"))).unwrap();
     assert_eq!((ended.len(), tab.user(&it)), (1, None));
-    assert!(it.pages.end_at_providers_word(&notice("n-1", None, Some("s-1")), it.now).is_err(), "once");
+    assert!(end(&it, &notice("n-1", None, Some("s-1"))).is_err(), "once");
     // The same session of the provider's was just being taken up in another tab.
     let state = tab.begin(&it, SIGN_IN_PATH);
     let returned = tab.back(&it, &state).unwrap();
@@ -361,4 +361,11 @@ fn wishes() -> impl Strategy<Value = String> {
         " ",
     ]);
     prop_oneof!["\\PC{0,40}", prop::collection::vec(piece, 0..8).prop_map(|pieces| pieces.concat())]
+}
+
+/// Follows a message of the provider.
+fn end(it: &Fixture, notice: &Notice) -> Result<Vec<SignedIn>, BadNotice> {
+    it.pages.remember_notice(notice, it.now)?;
+    let is_about = |who: &SignedIn| who.provider.as_ref().is_some_and(|session| notice.is_about(session));
+    Ok(it.sessions.end_where(is_about))
 }

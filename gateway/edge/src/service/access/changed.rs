@@ -13,12 +13,18 @@ impl Access {
         match change {
             AccessChange::Token(hash) => self.visitors.identities.forget_token(hash, now),
             AccessChange::User(user) => self.visitors.users.forget(user, now),
+            // It is not loaded again: it has ended.
+            AccessChange::Session(id) => {
+                self.visitors.identities.forget_session(id, now);
+                false
+            }
             AccessChange::Workspace(name) => {
                 self.lives.forget(name, now);
                 self.workspaces.forget(name, now)
             }
             AccessChange::Everything => {
                 self.visitors.identities.forget_tokens();
+                self.visitors.identities.forget_sessions();
                 self.visitors.users.forget_all();
                 self.workspaces.forget_all();
                 self.lives.forget_all();
@@ -36,7 +42,7 @@ impl Access {
             }
             AccessChange::User(user) => drop(self.visitors.user_status(user, now).await),
             AccessChange::Workspace(name) => drop(self.workspace(name, now).await),
-            AccessChange::Everything => {}
+            AccessChange::Session(_) | AccessChange::Everything => {}
         }
     }
 }
