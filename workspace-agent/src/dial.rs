@@ -232,7 +232,7 @@ impl<N: Network> Agent<N> {
         loop {
             let started = Instant::now();
             let ended = match served.take() {
-                Some(served) => Self::go_on(served, carried, stop).await,
+                Some(served) => Box::pin(Self::go_on(served, carried, stop)).await,
                 None => {
                     (self.observer)(AgentEvent::Dialing);
                     // Hears of `stop` itself: a session that is up still has to say goodbye.
@@ -412,7 +412,8 @@ impl<N: Network> Agent<N> {
         connection: LinkConnection,
         stop: &CancellationToken,
     ) -> Option<DialFailure> {
-        let mut served = match self.begin(carried, dialed, connection, stop).await {
+        // Boxed, as all that is soon over: this future lives as long as the link.
+        let mut served = match Box::pin(self.begin(carried, dialed, connection, stop)).await {
             Ok(served) => served?,
             Err(error) => return Some(DialFailure::Session(error)),
         };
@@ -434,7 +435,7 @@ impl<N: Network> Agent<N> {
                     Ok((connection, dialed)) => {
                         moving = None;
                         self.hand_over(served);
-                        served = match self.begin(carried, dialed, connection, stop).await {
+                        served = match Box::pin(self.begin(carried, dialed, connection, stop)).await {
                             Ok(served) => served?,
                             Err(error) => return Some(DialFailure::Session(error)),
                         };
