@@ -48,8 +48,9 @@ pub async fn join(store: &Store, config: &Config, peers: &PeersConfig) -> Result
     store.add_replica(&new).await?.map_err(|differs| JoinError::Differs(Box::new(differs)))
 }
 
-/// Renews the lease and the view of the others until `stop`, and gives the lease up then. A lease that was over cannot be renewed: others may have what this
-/// process had, so it has to end, which `lost` says.
+/// Renews the lease and the view of the others until `stop`, and gives the lease up then. A lease that ended although the store
+/// answered cannot be renewed: this process stood still, and others have what it had, so it has to end, which `lost` says. One that
+/// ended while the store was away is taken up again.
 pub async fn keep(
     store: Store,
     members: Arc<Members>,
@@ -60,14 +61,20 @@ pub async fn keep(
 ) {
     let mut ticks = tokio::time::interval(RENEW_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut was_away = false;
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
             _ = ticks.tick() => {}
         }
         let state = if draining.is_cancelled() { ReplicaState::Draining } else { ReplicaState::Serving };
-        match store.renew_replica(incarnation, state, LEASE).await {
+        let renewed = match store.renew_replica(incarnation, state, LEASE).await {
+            Ok(false) if was_away => store.revive_replica(incarnation, state, LEASE).await,
+            renewed => renewed,
+        };
+        match renewed {
             Ok(true) => {
+                was_away = false;
                 if let Err(error) = members.refresh().await {
                     warn!(%error, "the other replicas cannot be read");
                 }
@@ -77,7 +84,10 @@ pub async fn keep(
                 lost.cancel();
                 return;
             }
-            Err(error) => warn!(%error, "the lease of this replica cannot be renewed"),
+            Err(error) => {
+                was_away |= error.is_unanswered();
+                warn!(%error, "the lease of this replica cannot be renewed");
+            }
         }
     }
     if let Err(error) = store.end_replica(incarnation).await {

@@ -18,6 +18,10 @@ macro_rules! clocked {
 }
 pub(super) use clocked;
 
+/// Time after the end of a lease in which it may be taken up again, if nothing was written meanwhile because the store was away.
+/// As long, the places of its sessions are kept for it, unless others claim them.
+pub(super) const REVIVAL_TIME: Duration = Duration::from_secs(60 * 60);
+
 /// Number of one process start of a replica, given out by the database: it grows, and is never used twice. Displays as the
 /// number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -194,6 +198,29 @@ impl Store {
         Ok(statement.execute(&self.writer).await? > 0)
     }
 
+    /// Takes up a lease again that ended while the store was away, for all replicas alike; for a process that was
+    /// itself paused, or cut off from a store that others reached, the others have gone on without it. `false` if it was
+    /// given up, or ended too long ago.
+    ///
+    /// Whatever others took meanwhile is theirs: sessions and duties name their owner in rows of their own.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn revive_replica(
+        &self,
+        incarnation: Incarnation,
+        state: ReplicaState,
+        lease: Duration,
+    ) -> Result<bool, StoreError> {
+        let statement = clocked!(
+            "UPDATE replicas SET state = $1, expires_at = $2 + ",
+            " WHERE id = $3 AND expires_at > 0 AND expires_at + $4 > ",
+            ""
+        );
+        let statement = statement.bind(state.as_str()).bind(milliseconds(lease)).bind(incarnation.0);
+        Ok(statement.bind(milliseconds(REVIVAL_TIME)).execute(&self.writer).await? > 0)
+    }
+
     /// Returns the replicas that live, the oldest first.
     ///
     /// # Errors
@@ -273,7 +300,7 @@ fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-fn milliseconds(duration: Duration) -> i64 {
+pub(super) fn milliseconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
@@ -303,6 +330,10 @@ mod tests {
             // Its time is over: it is not taken back.
             assert!(store.renew_replica(first, ReplicaState::Serving, Duration::ZERO).await.unwrap());
             assert!(!store.renew_replica(first, ReplicaState::Serving, LEASE).await.unwrap());
+            assert!(store.revive_replica(first, ReplicaState::Serving, LEASE).await.unwrap(), "it was not given up");
+            assert!(store.renew_replica(first, ReplicaState::Serving, LEASE).await.unwrap());
+            store.end_replica(first).await.unwrap();
+            assert!(!store.revive_replica(first, ReplicaState::Serving, LEASE).await.unwrap(), "it was");
             store.end_replica(second).await.unwrap();
             assert!(!store.renew_replica(second, ReplicaState::Serving, LEASE).await.unwrap());
             assert_eq!(store.replicas().await.unwrap(), []);

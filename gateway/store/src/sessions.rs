@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde_json::{Value, json};
 
 use super::database::{Row, Transaction, sql, sql_of};
-use super::replicas::{Incarnation, clocked};
+use super::replicas::{Incarnation, REVIVAL_TIME, clocked, milliseconds};
 use super::{About, ClusterId, Store, StoreError, WorkspaceId};
 use gateway_types::{ClusterName, WorkspaceName};
 
@@ -213,7 +213,7 @@ impl Store {
         row.as_ref().map(|row| owner_in(row, |id| SessionKey::Cluster(ClusterId(id)))).transpose()
     }
 
-    /// Removes free rows, and those of replicas that do not live, at most so many; raises the floor to their generations.
+    /// Removes free rows, and those of replicas whose lease does not come back, at most so many; raises the floor to their generations.
     /// Returns how many.
     ///
     /// # Errors
@@ -225,11 +225,11 @@ impl Store {
         let mut transaction = self.write(About::Replicas).await?;
         let free = clocked!(
             "SELECT kind, subject, generation FROM sessions WHERE owner IS NULL OR owner NOT IN \
-             (SELECT id FROM replicas WHERE expires_at > ",
+             (SELECT id FROM replicas WHERE expires_at > 0 AND expires_at + $2 > ",
             ") ORDER BY kind, subject LIMIT $1"
         );
         let (mut highest, mut free_rows) = (0, Vec::new());
-        for row in free.bind(most).fetch_all(&mut transaction).await? {
+        for row in free.bind(most).bind(milliseconds(REVIVAL_TIME)).fetch_all(&mut transaction).await? {
             let generation: i64 = row.get("generation")?;
             highest = highest.max(generation);
             free_rows.push(json!([row.get::<i64>("kind")?, row.get::<i64>("subject")?, generation]));

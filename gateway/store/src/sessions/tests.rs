@@ -119,6 +119,8 @@ async fn rows_that_are_removed_leave_their_generations_behind() {
         assert!(matches!(claims(store, owner, claim(2, 1)).await, Some(ClaimResult::Owned { generation: 6, .. })));
         assert!(matches!(claims(store, owner, claim(8, 1)).await, Some(ClaimResult::Owned { generation: 6, .. })));
         dies(store, owner).await;
+        assert_eq!(store.reap_sessions(10).await.unwrap(), 0, "its lease may come back, with the store");
+        store.end_replica(owner).await.unwrap();
         assert_eq!(store.reap_sessions(2).await.unwrap(), 2);
         assert_eq!(store.reap_sessions(10).await.unwrap(), 1);
         assert!(owner_of(store, key(6)).await.is_some());
