@@ -4,7 +4,7 @@
 #
 #   cargo build --release && tests/real/install.sh && tests/real/run.sh
 #   tests/real/run.sh vite grpc           only these suites
-#   tests/real/suites/vite.sh             one suite by itself; ci-crash, counts, dev-servers, footprint, kubernetes-crash and kubernetes-scale run only so
+#   tests/real/suites/vite.sh             one suite by itself; ci-crash, counts, dev-servers, footprint, kubernetes-crash, kubernetes-scale and replicas run only so
 #   DIRECT=1 tests/real/suites/vite.sh    the same checks on the app itself, without gateway and agent
 #
 # One line for each check; the last line has the counts. Logs and screenshots are in tests/real/out/SUITE.
@@ -19,7 +19,7 @@ ALONE=(revocation fault floods kubernetes-life)
 CLUSTERS=(cluster-scenarios environments environments-trouble environment-templates kubernetes-frozen kubernetes-identity kubernetes-trouble
   kubernetes-page)
 OTHERS=(store outage h2spec http-server grpc websocket vite code-server load-balancers getting-out sign-in ssh agent-life acme demo
-  terminal ci-job ci-schema ci-workspace workspace-scripts kubernetes-pod memory replicas)
+  terminal ci-job ci-schema ci-workspace workspace-scripts kubernetes-pod memory)
 # Seconds for one suite, against those that hang: the longest takes 200.
 LIMIT=1200
 

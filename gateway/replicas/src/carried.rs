@@ -101,7 +101,12 @@ impl CarriedAgent {
             workspace_id: workspace_id.unwrap_or_default(),
             owner: owner.unwrap_or_default(),
             token: self.credential.token().map(|token| token.to_string()).unwrap_or_default(),
-            credential: self.credential.to_string(),
+            // The other end adds that it was relayed.
+            credential: if let Credential::Relayed { shown } = &self.credential {
+                shown.to_string()
+            } else {
+                self.credential.to_string()
+            },
             peer: self.peer.to_string(),
             expires_at: self.expires_at.map_or(0, UnixSeconds::get),
             cluster,
