@@ -7,39 +7,17 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/common.sh"
 
 [ -n "$DIRECT" ] && { echo "outage: there is nothing to check without the gateway"; finish; }
 
-PG=$(command -v postgres) || PG=$(compgen -G '/usr/lib/postgresql/*/bin/postgres' | sort -V | tail -n 1)
-[ -n "$PG" ] || give_up "PostgreSQL is missing: tests/real/install.sh debian"
-PG=$(dirname "$(readlink -f "$PG")")
-# Not below OUT: the server's user has to get there.
-DATA=$(mktemp -d)
+source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/postgres.sh"
 DISK=
 trap 'status=$?; resume_server; stop postgres; [ -z "$DISK" ] || { stop small; umount -l "$DISK"; }; rm -rf "$DATA"; (exit "$status"); cleanup' EXIT
 
 # --- a server, which can be stopped and cut off -----------------------------------------------------------------------
-as_server=()
-[ "$(id -u)" = 0 ] && as_server=(setpriv --reuid postgres --regid postgres --init-groups --)
-
-prepare_server() {
-  [ ${#as_server[@]} = 0 ] || chown -R postgres: "$DATA"
-  cd "$DATA" && "${as_server[@]}" "$PG/initdb" -D "$DATA/data" -U gateway --auth=trust -E UTF8 --locale=C.UTF-8 --no-sync
-}
-
-start_server() {
-  spawn postgres "${as_server[@]}" "$PG/postgres" -D "$DATA/data" -c listen_addresses=127.0.0.1 -c "port=$PG_PORT" \
-    -c "unix_socket_directories=$DATA" -c fsync=off
-  until_ok 30 query 'SELECT 1' postgres >/dev/null || give_up "PostgreSQL does not start: $(tail -n 1 "$OUT/postgres.log")"
-}
-
-query() { "$PG/psql" -h "$DATA" -p "$PG_PORT" -U gateway -d "${2:-gateway}" -qAt -v ON_ERROR_STOP=1 -c "$1"; }
-
 # Each of its processes has a session of its own.
 server_processes() { echo "${PIDS[postgres]}"; pgrep -P "${PIDS[postgres]}"; }
 resume_server() { [ -z "${PIDS[postgres]:-}" ] || server_processes | xargs -r kill -s CONT 2>/dev/null; }
 
-(prepare_server) >"$OUT/initdb.log" 2>&1 || give_up "initdb: $(tail -n 1 "$OUT/initdb.log")"
-PG_PORT=$(free_port) DATABASE=$(free_port) LINK=$(free_port)
-start_server
-query 'CREATE DATABASE gateway' postgres || give_up "no database: $(tail -n 1 "$OUT/postgres.log")"
+DATABASE=$(free_port) LINK=$(free_port)
+create_server
 MODE=$OUT/mode
 mode() { printf '%s\n' "$1" >"$MODE.new" && mv "$MODE.new" "$MODE"; }
 mode pass
@@ -150,7 +128,6 @@ outage() {
   check "$name: a stream went on" test "$(came)" -gt $((before + 30))
 }
 
-kill_server() { signal QUIT postgres && ends_within 10 postgres; }
 stop_server() { server_processes | xargs kill -s STOP; }
 cut_off() { mode drop; }
 slow_down() { mode slow; }

@@ -6,30 +6,11 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/common.sh"
 
 [ -n "$DIRECT" ] && { echo "replicas: nothing to check without the gateway"; finish; }
 KILLS=${KILLS:-5}
-PG=$(command -v postgres) || PG=$(compgen -G '/usr/lib/postgresql/*/bin/postgres' | sort -V | tail -n 1)
-command -v jq >/dev/null || give_up "jq is not installed: tests/real/install.sh"
-[ -n "$PG" ] || give_up "PostgreSQL is not installed: tests/real/install.sh"
-PG=$(dirname -- "$PG")
-DATA=$(mktemp -d)
-chmod 755 "$DATA"
-# The database is on a disk that is faster than most, and is thrown away.
+command -v jq >/dev/null || give_up "jq is missing: tests/real/install.sh debian"
+source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/postgres.sh"
+# The server first: it waits for nobody then.
 trap 'status=$?; stop postgres; rm -rf "$DATA"; (exit "$status"); cleanup' EXIT
-PG_PORT=$(free_port)
-as_server=()
-[ "$(id -u)" = 0 ] && as_server=(setpriv --reuid postgres --regid postgres --init-groups --)
-query() { PGCONNECT_TIMEOUT=5 psql -qtA -h 127.0.0.1 -p "$PG_PORT" -U gateway -d "$2" -c "$1" 2>>"$OUT/psql.log"; }
-prepare_server() {
-  [ ${#as_server[@]} = 0 ] || chown -R postgres: "$DATA"
-  cd "$DATA" && "${as_server[@]}" "$PG/initdb" -D "$DATA/data" -U gateway --auth=trust -E UTF8 --locale=C.UTF-8 --no-sync
-}
-start_server() {
-  spawn postgres "${as_server[@]}" "$PG/postgres" -D "$DATA/data" -c listen_addresses=127.0.0.1 -c "port=$PG_PORT" \
-    -c "unix_socket_directories=$DATA" -c fsync=off
-  until_ok 30 query 'SELECT 1' postgres >/dev/null || give_up "PostgreSQL does not start: $(tail -n 1 "$OUT/postgres.log")"
-}
-(prepare_server) >"$OUT/initdb.log" 2>&1 || give_up "initdb: $(tail -n 1 "$OUT/initdb.log")"
-start_server
-query 'CREATE DATABASE gateway' postgres || give_up "no database: $(tail -n 1 "$OUT/postgres.log")"
+create_server
 
 # --- three replicas, each with a certificate of its own ---------------------------------------------------------------
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "$OUT/ca.key" -out "$OUT/ca.pem" -days 2 \
@@ -103,6 +84,13 @@ spawn_agent agent "$WORKSPACE"
 until_ok 20 attached "$WORKSPACE" || give_up "the agent does not attach: $(tail -n 1 "$OUT/agent.log")"
 SUM=$(sha256sum <"$OUT/files/blob.bin")
 
+# socket_at NAME REPLICA TEXT FILE : a WebSocket by way of a replica until the file exists; to be collected by NAME.
+socket_at() {
+  rm -f "$4"
+  spawn "$1" env REAL_USER_TOKEN="$USER_TOKEN" node "$APPS/ws_client.mjs" --connect "127.0.0.1:${PUBLIC_OF[$2]}" \
+    --host "$(host_of "$ECHO_PORT")" --text "$3" --until-file "$4"
+}
+
 # --- any replica answers ----------------------------------------------------------------------------------------------
 # at NAME ARGUMENTS… PATH-URL : a visit by way of one replica.
 at() { local name=$1; shift; visit --connect-to "::127.0.0.1:${PUBLIC_OF[$name]}" "$@"; }
@@ -147,9 +135,7 @@ for round in $(seq "$KILLS"); do
   held=$(holder)
   user=$(other_than "$held")
   until_ok 10 answers_at "$user" || { fail "round $round: not reached by way of $user"; break; }
-  rm -f "$OUT/killed"
-  spawn "socket-$round" env REAL_USER_TOKEN="$USER_TOKEN" node "$APPS/ws_client.mjs" --connect "127.0.0.1:${PUBLIC_OF[$user]}" \
-    --host "$(host_of "$ECHO_PORT")" --text "round $round: a WebSocket at $user while $held is killed" --until-file "$OUT/killed"
+  socket_at "socket-$round" "$user" "round $round: a WebSocket at $user while $held is killed" "$OUT/killed"
   at "$user" --limit-rate 4M "http://$(host_of "$FILES_PORT")/blob.bin" -o "$OUT/down-$round.bin" &
   down=$!
   at "$user" --limit-rate 4M -T "$OUT/files/blob.bin" "http://$(host_of "$ECHO_PORT")/sum" -o "$OUT/up-$round.txt" &
@@ -181,9 +167,7 @@ start "$user"
 # --- a replica that stands still for longer than its lease ------------------------------------------------------------
 held=$(holder)
 user=$(other_than "$held")
-rm -f "$OUT/thawed"
-spawn still env REAL_USER_TOKEN="$USER_TOKEN" node "$APPS/ws_client.mjs" --connect "127.0.0.1:${PUBLIC_OF[$user]}" \
-  --host "$(host_of "$ECHO_PORT")" --text "a WebSocket at $user while $held stands still" --until-file "$OUT/thawed"
+socket_at still "$user" "a WebSocket at $user while $held stands still" "$OUT/thawed"
 sleep 1
 signal STOP "$held"
 began=$(now_ms)
@@ -201,11 +185,7 @@ start "$held"
 
 # --- drain ------------------------------------------------------------------------------------------------------------
 rm -f "$OUT/drained"
-printf 'token %s\n' "$USER_TOKEN" >"$OUT/credentials"
-for name in "${NAMES[@]}"; do
-  [ "$name" = "$(holder)" ] || { user=$name; break; }
-done
-REAL_CREDENTIALS=$(cat "$OUT/credentials") spawn load node "$APPS/steady_load.mjs" --connect "127.0.0.1:$PUBLIC" \
+REAL_CREDENTIALS="token $USER_TOKEN" spawn load node "$APPS/steady_load.mjs" --connect "127.0.0.1:$PUBLIC" \
   --host "$(host_of "$ECHO_PORT")" --rate 100 --until-file "$OUT/drained"
 for name in "${NAMES[@]}"; do
   check "$name drains and ends when the operator asks" timeout 60 env NO_COLOR=1 "$REAL_GATEWAY" --config "$OUT/one.toml" replicas drain "$(id_of "$name")" --wait
@@ -219,12 +199,9 @@ check "a drain of a number that no replica has is refused" sh -c "! env NO_COLOR
 # --- the database is gone ---------------------------------------------------------------------------------------------
 held=$(holder)
 user=$(other_than "$held")
-rm -f "$OUT/back"
-spawn away env REAL_USER_TOKEN="$USER_TOKEN" node "$APPS/ws_client.mjs" --connect "127.0.0.1:${PUBLIC_OF[$user]}" \
-  --host "$(host_of "$ECHO_PORT")" --text "a WebSocket at $user while the database is gone" --until-file "$OUT/back"
+socket_at away "$user" "a WebSocket at $user while the database is gone" "$OUT/back"
 sleep 1
-signal QUIT postgres
-ends_within 10 postgres
+kill_server
 sleep 20
 for name in "$held" "$user"; do check "while the database is gone, requests by way of $name are answered" answers_at "$name"; done
 start_server
