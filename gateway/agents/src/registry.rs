@@ -2,316 +2,27 @@
 //! that claimed an entry removes it.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::hash::Hash;
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::{Mutex, RwLock};
-use tokio::sync::{Notify, Semaphore, oneshot, watch};
-use tokio::time::Instant;
-use tunnel_link::channel_io::ChannelIo;
-use tunnel_link::session::Session;
-use tunnel_proto::hello::{AppProtocol, HostMode, Port as PortSettings};
-use tunnel_proto::id::{Generation, REPLICA_SHIFT, SessionId};
-use tunnel_proto::mux::{OpenError, Stats};
+use parking_lot::RwLock;
+use tokio::sync::watch;
+use tunnel_proto::id::{REPLICA_SHIFT, SessionId};
 use tunnel_proto::reason::Reason;
 
-use super::lanes::Lanes;
 use super::relays::ExpectedLanes;
-use gateway_auth::keys::ResumeKeys;
-use gateway_store::{TokenId, WorkspaceId};
-use gateway_types::{ClusterName, Port, UnixSeconds, UserName, WorkspaceName};
+use gateway_types::{ClusterName, UnixSeconds, WorkspaceName};
 
 mod lease;
 mod ports;
+mod session;
 mod subject;
 
 pub use self::lease::{Credential, LeaseAction, Review, SessionLease};
 pub use self::ports::AgentPorts;
+pub use self::session::{HoppedChannel, LiveSession, NewSession, PortMode, SessionWay};
 pub use self::subject::Subject;
-
-use self::lease::HeldLease;
-
-/// One agent's live session, and what the agent said about its ports.
-pub struct LiveSession {
-    /// Its id. Ids grow over restarts of this replica too, as generations do: a session id of an earlier run never
-    /// names another agent's session of this one, and of two sessions the older can be told.
-    pub id: SessionId,
-    /// Its agent's rank among those of one token, of which the newest wins: the id of this session, or of an earlier
-    /// one that the agent could not resume. 0 among replicas, whose ids are not compared: there the store's generations decide.
-    pub rank: SessionId,
-    /// Its place among the sessions of this subject.
-    pub generation: Generation,
-    /// Workspace or cluster of its agent.
-    pub subject: Subject,
-    /// The workspace that had the subject's name when the session came up; a later one of that name is another.
-    pub workspace: Option<WorkspaceId>,
-    /// The owner of that workspace at that time.
-    pub owner: Option<UserName>,
-    /// Credential that it lives on.
-    lease: Mutex<HeldLease>,
-    /// Tells its links to end, so that the agent comes back with a newer credential.
-    renewal: Notify,
-    /// The tunnel.
-    pub tunnel: Session,
-    /// Keys to resume it over another link.
-    pub keys: ResumeKeys,
-    /// More links beside the first.
-    pub lanes: Lanes,
-    /// Number of the agent's process.
-    pub instance: u64,
-    /// Whether it is a relay lane: see [`LiveSession::way`].
-    is_relay: AtomicBool,
-    /// Whether the agent adds relay lanes.
-    pub takes_relay_lanes: bool,
-    /// Whether the agent moves when it is asked to.
-    pub moves: bool,
-    /// Whether it was asked to move.
-    is_moving: AtomicBool,
-    /// Latest address of the agent.
-    peer: Mutex<SocketAddr>,
-    /// Version of the agent, as it said.
-    pub agent_version: String,
-    /// Time at which it came up.
-    pub since: Instant,
-    /// Requests in flight; the bound is `limits.requests_per_workspace`.
-    pub requests: Arc<Semaphore>,
-    requests_max: usize,
-    /// Channels in use by users of other replicas.
-    hopped: AtomicUsize,
-    ports: AgentPorts,
-}
-
-/// Use of a session by a user of another replica.
-#[derive(Debug)]
-pub struct HoppedChannel(Arc<LiveSession>);
-
-impl Drop for HoppedChannel {
-    fn drop(&mut self) {
-        self.0.hopped.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// Way from this replica to an agent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SessionWay {
-    /// The agent dialed this replica for itself: this is its session.
-    Direct,
-    /// A relay lane, or a hop lane: it ends here because users are here, and its agent may be another replica's.
-    Relay,
-}
-
-/// Protocol and host for requests to a port.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PortMode {
-    /// HTTP version.
-    pub protocol: AppProtocol,
-    /// Host that the app sees.
-    pub host: HostMode,
-}
-
-/// Parts of a new session, from an authenticated agent that has sent its Hello.
-#[derive(Debug)]
-pub struct NewSession {
-    /// Workspace or cluster that its credential stands for.
-    pub subject: Subject,
-    /// The workspace of that name; `None` for a cluster's agent.
-    pub workspace: Option<WorkspaceId>,
-    /// Its owner; `None` for a cluster's agent.
-    pub owner: Option<UserName>,
-    /// Credential that it lives on.
-    pub lease: SessionLease,
-    /// The tunnel.
-    pub tunnel: Session,
-    /// Keys to resume it over another link.
-    pub keys: ResumeKeys,
-    /// Room for more links.
-    pub lanes: Lanes,
-    /// The session that the agent had, as it said.
-    pub had: Option<SessionId>,
-    /// Its place among the sessions of all replicas; `None` to count those of this one.
-    pub generation: Option<Generation>,
-    /// Way to its agent.
-    pub way: SessionWay,
-    /// Whether the agent adds relay lanes.
-    pub takes_relay_lanes: bool,
-    /// Whether the agent moves when it is asked to.
-    pub moves: bool,
-    /// Number of the agent's process, as it said.
-    pub instance: u64,
-    /// Address of the agent.
-    pub peer: SocketAddr,
-    /// Version of the agent, as it said.
-    pub agent_version: String,
-    /// Its ports, as it said.
-    pub ports: AgentPorts,
-    /// Bound on requests in flight.
-    pub requests_max: usize,
-}
-
-impl LiveSession {
-    /// Returns the way to the agent. It changes once at most: of an agent that has moved, the session here goes on as a relay
-    /// lane.
-    #[must_use]
-    pub fn way(&self) -> SessionWay {
-        if self.is_relay.load(Ordering::Relaxed) { SessionWay::Relay } else { SessionWay::Direct }
-    }
-
-    /// Asks the agent to have a session elsewhere first, within some time, and to keep this one as a relay lane; `false` if
-    /// it does not know how.
-    pub fn ask_to_move(&self, deadline: Duration, within: Duration) -> bool {
-        let is_asked = self.moves && self.way() == SessionWay::Direct;
-        if is_asked {
-            self.is_moving.store(true, Ordering::Relaxed);
-            self.tunnel.ask_to_move(deadline, within);
-        }
-        is_asked
-    }
-
-    /// Returns whether the agent was asked to move, and has not yet.
-    #[must_use]
-    pub fn is_moving(&self) -> bool {
-        self.is_moving.load(Ordering::Relaxed) && self.way() == SessionWay::Direct
-    }
-
-    /// Returns whether a newer session of an agent's process leaves this one as a relay lane.
-    fn yields_to(&self, instance: u64) -> bool {
-        self.is_moving() && self.instance == instance && !self.tunnel.is_ended()
-    }
-
-    /// Returns the number of requests and streams that use the session now, those of other replicas' users among them.
-    #[must_use]
-    pub fn in_flight(&self) -> usize {
-        let own = self.requests_max.saturating_sub(self.requests.available_permits());
-        own.saturating_add(self.hopped.load(Ordering::Relaxed))
-    }
-
-    /// Returns whether it is a hop lane: another replica speaks for the agent, which adds no lane. It ends with that replica.
-    #[must_use]
-    pub fn is_hop(&self) -> bool {
-        // An agent that adds a relay lane says that it does.
-        self.way() == SessionWay::Relay && !self.takes_relay_lanes
-    }
-
-    /// Counts a channel of another replica's user until the result is dropped: a drain waits for it. The bound on such
-    /// channels is the other replica's.
-    #[must_use]
-    pub fn hop(self: &Arc<Self>) -> HoppedChannel {
-        self.hopped.fetch_add(1, Ordering::Relaxed);
-        HoppedChannel(self.clone())
-    }
-
-    /// Makes a channel to a port, on the lane whose turn it is. See [`Session::channel`].
-    #[must_use]
-    pub fn channel(&self, port: Port) -> (ChannelIo, oneshot::Receiver<Result<(), Reason>>) {
-        self.lanes.pick(&self.tunnel).channel(port.get())
-    }
-
-    /// Opens a channel to a port at once, for apps that speak first, on the lane whose turn it is. See [`Session::open`].
-    ///
-    /// # Errors
-    /// [`OpenError`] when a bound is reached or the session is over.
-    pub fn open(&self, port: Port) -> Result<(ChannelIo, oneshot::Receiver<Result<(), Reason>>), OpenError> {
-        self.lanes.pick(&self.tunnel).open(port.get())
-    }
-
-    /// Returns the counters of all its lanes together; the round trip is the first one's.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        self.lanes.all().iter().fold(self.tunnel.stats(), |sum, lane| sum.and(lane.tunnel.stats()))
-    }
-
-    /// Returns the latest address of the agent.
-    #[must_use]
-    pub fn peer(&self) -> SocketAddr {
-        *self.peer.lock()
-    }
-
-    /// Notes the address of a link over which the session goes on.
-    pub fn moved(&self, peer: SocketAddr) {
-        *self.peer.lock() = peer;
-    }
-
-    /// Returns the latest credential of the agent.
-    #[must_use]
-    pub fn credential(&self) -> Credential {
-        self.lease.lock().lease.credential.clone()
-    }
-
-    /// Returns the token of this gateway that the agent came with, last, if its credential is one.
-    #[must_use]
-    pub fn token(&self) -> Option<TokenId> {
-        self.lease.lock().lease.credential.token()
-    }
-
-    /// Takes the credential with which the agent came back.
-    pub fn renew(&self, lease: SessionLease) {
-        self.lease.lock().renew(lease);
-    }
-
-    /// Returns whether the session still lives by this review: its agent may have come back with another token since it
-    /// was asked.
-    #[must_use]
-    pub fn lives_by(&self, review: &Review) -> bool {
-        let held = self.lease.lock();
-        held.lease.review.as_ref().is_some_and(|current| Arc::ptr_eq(&current.token, &review.token))
-    }
-
-    /// Ends the session's links, but not the session: its agent comes back with a newer credential.
-    pub fn ask_to_renew(&self) {
-        self.renewal.notify_waiters();
-    }
-
-    /// Completes when the agent is to come back.
-    ///
-    /// Cancel safety: safe.
-    pub async fn renewal(&self) {
-        self.renewal.notified().await;
-    }
-
-    /// Returns whether the agent exposes a port.
-    #[must_use]
-    pub fn exposes(&self, port: Port) -> bool {
-        self.ports.expose(port)
-    }
-
-    /// Returns the protocol and host for a port.
-    #[must_use]
-    pub fn mode(&self, port: Port) -> PortMode {
-        self.ports.mode(port)
-    }
-
-    /// Returns the port of the address without a port.
-    #[must_use]
-    pub fn default_port(&self) -> Option<Port> {
-        self.ports.default.and_then(Port::new)
-    }
-
-    /// Returns everything that the agent said about its ports.
-    pub(crate) fn agent_ports(&self) -> &AgentPorts {
-        &self.ports
-    }
-
-    /// Returns the ports that the agent named; empty for every loopback port.
-    #[must_use]
-    pub fn ports(&self) -> &[PortSettings] {
-        &self.ports.exposed
-    }
-}
-
-impl fmt::Debug for LiveSession {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("LiveSession")
-            .field("id", &self.id)
-            .field("generation", &self.generation)
-            .field("subject", &self.subject)
-            .finish_non_exhaustive()
-    }
-}
 
 /// The sessions of this replica, by workspace and by cluster. The maps never leave this file, and their lock is never
 /// held across an await.
@@ -384,7 +95,7 @@ impl SubjectMap {
             return;
         }
         if let Some(session) = self.workspaces.remove(name) {
-            session.is_relay.store(true, Ordering::Relaxed);
+            session.become_relay();
             self.relays.insert(name.clone(), session);
         }
     }
@@ -468,6 +179,12 @@ impl Registry {
         self.sessions.read().all_relays().cloned().collect()
     }
 
+    /// Returns the number of relay lanes that end here.
+    #[must_use]
+    pub fn relays_len(&self) -> usize {
+        self.sessions.read().relays_len()
+    }
+
     /// Returns all sessions, and the relay lanes that end here, in no order.
     #[must_use]
     pub fn with_relays(&self) -> Vec<Arc<LiveSession>> {
@@ -538,7 +255,7 @@ impl Registry {
     pub fn due(&self, now: UnixSeconds) -> Vec<(Arc<LiveSession>, LeaseAction)> {
         let sessions = self.sessions.read();
         let all = sessions.all().chain(sessions.all_relays());
-        all.filter_map(|session| Some((session.clone(), session.lease.lock().due(now)?))).collect()
+        all.filter_map(|session| Some((session.clone(), session.due(now)?))).collect()
     }
 
     /// Returns the number of live sessions.
@@ -577,34 +294,7 @@ impl Registry {
             sessions.yield_place(name);
         }
         // Given out under the lock: of two claims at once, the one that stays has the higher generation.
-        let number = self.number();
-        let id = SessionId::new(number);
-        let session = Arc::new(LiveSession {
-            id,
-            // An agent cannot claim to outrank those that come after it.
-            rank: new.generation.map_or(new.had.map_or(id, |had| had.min(id)), |_| SessionId::new(0)),
-            generation: new.generation.unwrap_or(Generation::new(number)),
-            subject: new.subject,
-            workspace: new.workspace,
-            owner: new.owner,
-            lease: Mutex::new(HeldLease::new(new.lease)),
-            renewal: Notify::new(),
-            tunnel: new.tunnel,
-            keys: new.keys,
-            lanes: new.lanes,
-            instance: new.instance,
-            is_relay: AtomicBool::new(new.way == SessionWay::Relay),
-            takes_relay_lanes: new.takes_relay_lanes,
-            moves: new.moves,
-            is_moving: AtomicBool::new(false),
-            peer: Mutex::new(new.peer),
-            agent_version: new.agent_version,
-            since: Instant::now(),
-            requests: Arc::new(Semaphore::new(new.requests_max)),
-            requests_max: new.requests_max,
-            hopped: AtomicUsize::new(0),
-            ports: new.ports,
-        });
+        let session = Arc::new(LiveSession::new(new, self.number()));
         let displaced = sessions.put(session.clone());
         drop(sessions);
         if session.way() == SessionWay::Relay {

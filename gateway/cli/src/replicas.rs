@@ -7,8 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::local::{Journal, operator};
-use super::place::{self, complain};
-use super::token::{Use, fail, open_store};
+use super::token::{fail, open_as_operator};
 use super::{Cli, Console, DrainArgs, Exit, Output, ReplicasArgs, ReplicasCommand, table};
 use gateway_net::audit::{AuditEvent, Text};
 use gateway_store::{DrainRequest, ReplicaState, Store, StoreError, StoredReplica};
@@ -25,10 +24,7 @@ pub async fn run_replicas(
     console: &mut Console,
     now: UnixSeconds,
 ) -> Exit {
-    if let Err(error) = place::for_operator(cli, env) {
-        return complain(&error, console);
-    }
-    let (config, store) = match open_store(cli, env, Use::Present, &mut *console).await {
+    let (config, store) = match open_as_operator(cli, env, console).await {
         Ok(opened) => opened,
         Err(exit) => return exit,
     };

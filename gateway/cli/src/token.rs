@@ -85,6 +85,17 @@ pub(super) enum Use {
     New,
 }
 
+/// Opens the configured database for a command that works nowhere else; otherwise reports the reason and returns how the
+/// command ends.
+pub(super) async fn open_as_operator(
+    cli: &Cli,
+    env: &BTreeMap<String, String>,
+    console: &mut Console,
+) -> Result<(Config, Store), Exit> {
+    place::for_operator(cli, env).map_err(|error| place::complain(&error, console))?;
+    open_store(cli, env, Use::Present, console).await
+}
+
 /// Opens the configured database; otherwise reports the reason and returns how the command ends.
 pub(super) async fn open_store(
     cli: &Cli,

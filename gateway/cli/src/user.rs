@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::local::{Journal, operator};
-use super::place::{self, complain};
-use super::token::{Use, fail, open_store};
+use super::token::{fail, open_as_operator};
 use super::{Cli, Console, Exit, NamedUser, Output, UserArgs, UserCommand, table};
 use gateway_net::audit::{AuditEvent, Text};
 use gateway_store::{Store, StoreError, User};
@@ -21,10 +20,7 @@ pub async fn run_user(
     console: &mut Console,
     now: UnixSeconds,
 ) -> Exit {
-    if let Err(error) = place::for_operator(cli, env) {
-        return complain(&error, console);
-    }
-    let (config, store) = match open_store(cli, env, Use::Present, &mut *console).await {
+    let (config, store) = match open_as_operator(cli, env, console).await {
         Ok(opened) => opened,
         Err(exit) => return exit,
     };

@@ -122,7 +122,7 @@ async fn metrics(State(admin): State<Arc<Admin>>, headers: HeaderMap) -> Respons
     let numbers = [
         ("gateway_sessions", "Live sessions of agents", count(sessions.len())),
         ("gateway_cluster_sessions", "Those of cluster agents", count(admin.registry.clusters().len())),
-        ("gateway_relay_lanes", "Relay lanes to agents of other replicas", count(admin.registry.relays().len())),
+        ("gateway_relay_lanes", "Relay lanes to agents of other replicas", count(admin.registry.relays_len())),
         ("gateway_carried_lanes", "Relay lanes that pass through to other replicas", count((admin.lanes_carried)())),
         ("gateway_channels", "Live channels", sum(|stats| count_of(stats.channels_live))),
         ("gateway_tunnel_window_bytes", "Bytes promised to agents", admin.budget.reserved()),

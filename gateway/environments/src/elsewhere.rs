@@ -125,20 +125,8 @@ impl Environments {
 enum SentEvent {
     Queued,
     Removal,
-    Object { object: ObjectRef, step: SentStep, message: String },
+    Object { object: ObjectRef, step: String, message: String },
     Retrying { code: String, message: String, at: i64 },
-}
-
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum SentStep {
-    Applied,
-    Unchanged,
-    Deleting,
-    Gone,
-    Kept,
-    Failed,
-    Waiting,
 }
 
 /// Encodes an event. `None` for one that is read from the store.
@@ -147,16 +135,7 @@ fn encode(event: &EnvironmentEvent) -> Option<Bytes> {
         EnvironmentEvent::Waiting { why: "queued" } => SentEvent::Queued,
         EnvironmentEvent::Waiting { why: _ } => SentEvent::Removal,
         EnvironmentEvent::Object(ObjectProgress { object, step, message }) => {
-            let step = match step {
-                ObjectStep::Applied => SentStep::Applied,
-                ObjectStep::Unchanged => SentStep::Unchanged,
-                ObjectStep::Deleting => SentStep::Deleting,
-                ObjectStep::Gone => SentStep::Gone,
-                ObjectStep::Kept => SentStep::Kept,
-                ObjectStep::Failed => SentStep::Failed,
-                ObjectStep::Waiting => SentStep::Waiting,
-            };
-            SentEvent::Object { object, step, message }
+            SentEvent::Object { object, step: step.as_str().to_owned(), message }
         }
         EnvironmentEvent::Retrying { code, message, at } => SentEvent::Retrying { code, message, at: at.get() },
         EnvironmentEvent::Done(_) => return None,
@@ -170,15 +149,7 @@ fn decode(bytes: &[u8]) -> Option<EnvironmentEvent> {
         SentEvent::Queued => EnvironmentEvent::Waiting { why: "queued" },
         SentEvent::Removal => EnvironmentEvent::Waiting { why: "removal" },
         SentEvent::Object { object, step, message } => {
-            let step = match step {
-                SentStep::Applied => ObjectStep::Applied,
-                SentStep::Unchanged => ObjectStep::Unchanged,
-                SentStep::Deleting => ObjectStep::Deleting,
-                SentStep::Gone => ObjectStep::Gone,
-                SentStep::Kept => ObjectStep::Kept,
-                SentStep::Failed => ObjectStep::Failed,
-                SentStep::Waiting => ObjectStep::Waiting,
-            };
+            let step = ObjectStep::parse(&step)?;
             EnvironmentEvent::Object(ObjectProgress { object, step, message })
         }
         SentEvent::Retrying { code, message, at } => {

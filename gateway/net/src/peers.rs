@@ -99,33 +99,17 @@ impl PeerTls {
     /// # Errors
     /// [`TlsError`] names the file and what is wrong with it.
     pub fn load(files: &PeersConfig, zone: &Zone) -> Result<Self, TlsError> {
-        let tls = Self::of_any_role(files, zone)?;
-        tls.check_own()?;
-        Ok(tls)
-    }
-
-    fn of_any_role(files: &PeersConfig, zone: &Zone) -> Result<Self, TlsError> {
         let uri = format!("spiffe://{zone}/replica").into();
         // Before the files are read, so that later changes are seen.
         let loaded = stamp(files);
-        let current = ArcSwap::from_pointee(Settings::read(files)?);
+        let current = ArcSwap::from_pointee(Settings::read(files, &uri)?);
         Ok(Self { files: files.clone(), current, loaded, uri })
-    }
-
-    /// Checks the certificate in the file: the others would refuse every connection of one for another role.
-    fn check_own(&self) -> Result<(), TlsError> {
-        let chain = read_chain(&self.files.cert)?;
-        if chain.first().is_some_and(|leaf| is_replica(leaf, &self.uri)) {
-            return Ok(());
-        }
-        Err(TlsError::Role { path: self.files.cert.clone(), wanted: self.uri.clone() })
     }
 
     /// Checks the files regularly and takes over changes, until `stop`. Connections keep what they began with.
     pub async fn watch(self: Arc<Self>, stop: CancellationToken) {
         let reload = || {
-            self.check_own()?;
-            self.current.store(Arc::new(Settings::read(&self.files)?));
+            self.current.store(Arc::new(Settings::read(&self.files, &self.uri)?));
             Ok(())
         };
         watch_files(self.loaded.clone(), || stamp(&self.files), reload, &self.files.cert, stop).await;
@@ -168,13 +152,23 @@ impl PeerTls {
 }
 
 impl Settings {
-    fn read(files: &PeersConfig) -> Result<Self, TlsError> {
+    /// Reads the files. The others would refuse every connection of a certificate for another role than `uri` says.
+    fn read(files: &PeersConfig, uri: &Arc<str>) -> Result<Self, TlsError> {
+        let chain = read_chain(&files.cert)?;
+        if !chain.first().is_some_and(|leaf| is_replica(leaf, uri)) {
+            return Err(TlsError::Role { path: files.cert.clone(), wanted: uri.clone() });
+        }
+        Self::with_chain(files, chain)
+    }
+
+    /// Reads key and authorities of a certificate's chain.
+    fn with_chain(files: &PeersConfig, chain: Vec<CertificateDer<'static>>) -> Result<Self, TlsError> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let pair = |error| TlsError::Pair { path: files.cert.clone(), error };
         let read_key = || {
             PrivateKeyDer::from_pem_file(&files.key).map_err(|error| TlsError::Pem { path: files.key.clone(), error })
         };
-        let (roots, chain) = (Arc::new(roots(&files.ca)?), read_chain(&files.cert)?);
+        let roots = Arc::new(roots(&files.ca)?);
         let verifier = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
             .build()
             .map_err(|error| TlsError::ClientCa { path: files.ca.clone(), error })?;

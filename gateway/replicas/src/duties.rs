@@ -146,9 +146,8 @@ impl DutyKeeper {
         let hold = Hold { ending: CancellationToken::new(), lost: CancellationToken::new() };
         let store = self.store.fenced(Fence::of_duty(duty, self.replica, hold.lost.clone()));
         let (ending, lost) = (hold.ending.clone(), hold.lost.clone());
-        let work = work(HeldDuty { store, ending: ending.clone(), lost: lost.clone() });
+        let mut work = work(HeldDuty { store, ending: ending.clone(), lost: lost.clone() });
         let task = self.tasks.spawn(async move {
-            tokio::pin!(work);
             tokio::select! {
                 () = &mut work => return,
                 () = lost.cancelled() => ending.cancel(),

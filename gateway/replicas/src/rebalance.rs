@@ -66,7 +66,8 @@ pub async fn keep(registry: Arc<Registry>, members: Arc<Members>, own: u64, stop
             continue;
         }
         let due = usize::try_from(due).unwrap_or(usize::MAX);
-        let sessions = registry.all();
+        // Lanes and clusters do not move.
+        let sessions = registry.with_relays();
         let staying = sessions.iter().filter(|session| !session.is_moving());
         let asked = staying.filter(|session| session.ask_to_move(MOVE_TIME, INTERVAL)).take(due).count();
         info!(asked, agents, "this replica has more agents than the others: some are asked to move");

@@ -172,8 +172,8 @@ impl ReplicaParts {
         let report = {
             let (registry, agents) = (base.registry.clone(), agents.clone());
             move || ReplicaReport {
-                agents: count(registry.all().len()),
-                lanes_ended: count(registry.relays().len()),
+                agents: count(registry.len()),
+                lanes_ended: count(registry.relays_len()),
                 lanes_carried: count(agents.lanes_carried()),
             }
         };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::database::{Row, sql, sql_of};
-use super::replicas::clocked;
+use super::replicas::{clock, clocked};
 use super::{Incarnation, Store, StoreError};
 
 /// Background work with one owner.
@@ -84,23 +84,20 @@ impl Store {
     pub async fn take_duty(&self, duty: Duty, replica: Incarnation) -> Result<bool, StoreError> {
         // A row that is locked is not waited for: a replica may be paused while it has the lock.
         macro_rules! taking {
-            ($now:literal, $lock:literal) => {
+            ($database:ident, $lock:literal) => {
                 concat!(
                     "UPDATE duties SET owner = $1 WHERE name IN (SELECT name FROM duties WHERE name = $2 AND (owner IS NULL \
                      OR owner = $1 OR owner NOT IN (SELECT id FROM replicas WHERE expires_at > ",
-                    $now,
+                    clock!($database),
                     "))",
                     $lock,
                     ") AND EXISTS (SELECT 1 FROM replicas WHERE id = $1 AND state = 'serving' AND expires_at > ",
-                    $now,
+                    clock!($database),
                     ")"
                 )
             };
         }
-        let statement = sql_of(
-            taking!("CAST(unixepoch('subsec') * 1000 AS INTEGER)", ""),
-            taking!("CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)", " FOR NO KEY UPDATE SKIP LOCKED"),
-        );
+        let statement = sql_of(taking!(sqlite, ""), taking!(postgres, " FOR NO KEY UPDATE SKIP LOCKED"));
         let taken = statement.bind(replica.0).bind(duty.as_str()).execute(&self.writer).await?;
         Ok(taken > 0)
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::database::{Transaction, sql_of};
+use super::sessions::signed;
 use super::{Duty, Incarnation, SessionKey, Store, StoreError};
 
 /// Condition of all writes of a store: the work is still this replica's.
@@ -60,7 +61,7 @@ impl Fence {
                 .bind(kind)
                 .bind(subject)
                 .bind(owner.0)
-                .bind(i64::try_from(generation).unwrap_or(i64::MAX))
+                .bind(signed(generation))
             }
         };
         if statement.fetch_optional(transaction).await?.is_some() {

@@ -5,10 +5,11 @@
 //! (HMAC, RFC 2104) with a key derived from that of `store.key_file` (HKDF, RFC 5869), which all replicas have.
 
 use aws_lc_rs::error::Unspecified;
-use aws_lc_rs::{hkdf, hmac};
+use aws_lc_rs::hmac;
 use gateway_types::UnixSeconds;
 
 use super::Store;
+use super::seal::derived;
 use super::sessions::SessionKey;
 
 /// First byte of a seal: version of its format.
@@ -47,9 +48,7 @@ pub(super) struct GenerationSealer(hmac::Key);
 impl GenerationSealer {
     /// Derives its key from that of the store.
     pub(super) fn new(key: &[u8]) -> Result<Self, Unspecified> {
-        let derived = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(key);
-        let key = derived.expand(&[PURPOSE], hmac::HMAC_SHA256)?;
-        Ok(Self(hmac::Key::from(key)))
+        derived(key, PURPOSE).map(Self)
     }
 
     fn seal(&self, of: &SealedAgent<'_>, sealed: SealedGeneration) -> Vec<u8> {

@@ -5,14 +5,26 @@ use std::fmt;
 use std::time::Duration;
 
 use super::database::{Row, Statement, sql};
+use super::sessions::{signed, unsigned};
 use super::{About, Store, StoreError};
 
-/// Writes a statement with the database's time, in milliseconds, between its parts.
+/// Writes the time of a database, in milliseconds.
+macro_rules! clock {
+    (sqlite) => {
+        "CAST(unixepoch('subsec') * 1000 AS INTEGER)"
+    };
+    (postgres) => {
+        "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
+    };
+}
+pub(super) use clock;
+
+/// Writes a statement with the database's time between its parts.
 macro_rules! clocked {
     ($first:literal $(, $rest:literal)+) => {
         $crate::database::sql_of(
-            concat!($first $(, "CAST(unixepoch('subsec') * 1000 AS INTEGER)", $rest)+),
-            concat!($first $(, "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)", $rest)+),
+            concat!($first $(, $crate::replicas::clock!(sqlite), $rest)+),
+            concat!($first $(, $crate::replicas::clock!(postgres), $rest)+),
         )
     };
 }
@@ -279,7 +291,7 @@ impl Store {
 }
 
 fn read(row: &Row) -> Result<StoredReplica, StoreError> {
-    let count = |column: &'static str| Ok::<_, StoreError>(u64::try_from(row.get::<i64>(column)?).unwrap_or_default());
+    let count = |column: &'static str| Ok::<_, StoreError>(unsigned(row.get(column)?));
     Ok(StoredReplica {
         incarnation: Incarnation(row.get("id")?),
         peer_url: row.get("peer_url")?,
@@ -294,10 +306,6 @@ fn read(row: &Row) -> Result<StoredReplica, StoreError> {
         },
         drain: DrainRequest::read(row.get("drain_asked")?),
     })
-}
-
-fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 pub(super) fn milliseconds(duration: Duration) -> i64 {

@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use std::{fmt, fs};
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
-use aws_lc_rs::rand;
+use aws_lc_rs::error::Unspecified;
+use aws_lc_rs::{hkdf, hmac, rand};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::StoreError;
 use super::database::{About, Pool, sql};
 use super::generations::GenerationSealer;
-use super::shared_sign_ins::SignInSealer;
+use super::{StoreError, shared_sign_ins};
 use gateway_types::token::NoRandomness;
 
 /// First byte of a sealed value: version of its format.
@@ -38,8 +38,14 @@ pub(super) struct Sealer {
     key: RandomizedNonceKey,
     /// Codes with a key derived from it.
     pub(super) generations: GenerationSealer,
-    /// Codes of sign-ins, with another.
-    pub(super) sign_ins: SignInSealer,
+    /// Key of codes of sign-ins, derived from it too.
+    pub(super) sign_ins: hmac::Key,
+}
+
+/// Derives the key of codes for one purpose from that of the store (HKDF, RFC 5869).
+pub(super) fn derived(key: &[u8], purpose: &[u8]) -> Result<hmac::Key, Unspecified> {
+    let derived = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(key);
+    Ok(hmac::Key::from(derived.expand(&[purpose], hmac::HMAC_SHA256)?))
 }
 
 impl fmt::Debug for Sealer {
@@ -51,7 +57,7 @@ impl fmt::Debug for Sealer {
 impl Sealer {
     fn new(key: &[u8; KEY_BYTES]) -> Result<Self, NoRandomness> {
         let generations = GenerationSealer::new(key).map_err(|_| NoRandomness)?;
-        let sign_ins = SignInSealer::new(key).map_err(|_| NoRandomness)?;
+        let sign_ins = derived(key, shared_sign_ins::PURPOSE).map_err(|_| NoRandomness)?;
         let key = RandomizedNonceKey::new(&AES_256_GCM, key).map_err(|_| NoRandomness)?;
         Ok(Self { key, generations, sign_ins })
     }

@@ -311,11 +311,11 @@ fn owner_in(row: &Row, key: impl FnOnce(i64) -> SessionKey) -> Result<SessionOwn
     })
 }
 
-fn unsigned(number: i64) -> u64 {
+pub(super) fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or_default()
 }
 
-fn signed(number: u64) -> i64 {
+pub(super) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 

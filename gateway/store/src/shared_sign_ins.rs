@@ -3,11 +3,10 @@
 
 use std::time::Duration;
 
-use aws_lc_rs::error::Unspecified;
-use aws_lc_rs::{hkdf, hmac};
+use aws_lc_rs::hmac;
 
 use super::database::{About, Row, sql};
-use super::replicas::clocked;
+use super::replicas::{clocked, milliseconds};
 use super::sign_ins::{read_device, read_digest, read_session};
 use super::{Store, StoreError};
 use gateway_types::UnixSeconds;
@@ -16,24 +15,11 @@ use gateway_types::sign_in_rows::{
     DeviceKey, EndedSession, KeptAnswer, KeptDevice, KeptSession, NewStep, SessionsOf, StepKind,
 };
 
-/// Distinguishes the derived key from others of the same file.
-const PURPOSE: &[u8] = b"sign-ins of browsers";
+/// Distinguishes the key of proofs of sign-ins from others that are derived from that of `store.key_file`, which all replicas have.
+pub(super) const PURPOSE: &[u8] = b"sign-ins of browsers";
 
 /// Length of a proof, in bytes.
 const PROOF_BYTES: usize = 16;
-
-/// Makes proofs of sign-ins with a key derived from that of `store.key_file` (HKDF, RFC 5869), which all replicas have.
-#[derive(Debug)]
-pub(super) struct SignInSealer(hmac::Key);
-
-impl SignInSealer {
-    /// Derives its key from that of the store.
-    pub(super) fn new(key: &[u8]) -> Result<Self, Unspecified> {
-        let derived = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(key);
-        let key = derived.expand(&[PURPOSE], hmac::HMAC_SHA256)?;
-        Ok(Self(hmac::Key::from(key)))
-    }
-}
 
 /// Times before which rows of sign-ins are of no use any more.
 #[derive(Clone, Copy, Debug)]
@@ -253,7 +239,7 @@ impl Store {
     /// RFC 2104).
     #[must_use]
     pub fn prove_sign_in(&self, text: &[u8]) -> [u8; PROOF_BYTES] {
-        let code = hmac::sign(&self.sealer.sign_ins.0, text);
+        let code = hmac::sign(&self.sealer.sign_ins, text);
         let mut proof = [0; PROOF_BYTES];
         proof.iter_mut().zip(code.as_ref()).for_each(|(to, from)| *to = *from);
         proof
@@ -271,10 +257,6 @@ fn read_ended(row: &Row) -> Result<EndedSession, StoreError> {
 /// Names the row that a sealed step belongs to.
 fn step_row(kind: StepKind, id: &Digest) -> String {
     format!("sign_in_steps {} {}", kind.as_str(), id.encoded())
-}
-
-fn milliseconds(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -139,6 +139,29 @@ impl Message for CallAnswer {
 }
 
 impl ObjectStep {
+    const ALL: [Self; 7] =
+        [Self::Applied, Self::Unchanged, Self::Deleting, Self::Gone, Self::Kept, Self::Failed, Self::Waiting];
+
+    /// Returns the step as one lower-case word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::Unchanged => "unchanged",
+            Self::Deleting => "deleting",
+            Self::Gone => "gone",
+            Self::Kept => "kept",
+            Self::Failed => "failed",
+            Self::Waiting => "waiting",
+        }
+    }
+
+    /// Returns the step of a word.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|step| step.as_str() == word)
+    }
+
     fn to_wire(self) -> wire::EnvironmentStep {
         match self {
             Self::Applied => wire::EnvironmentStep::Applied,

@@ -1,5 +1,8 @@
+use tunnel_proto::hello::{AppProtocol, HostMode, Port as PortSettings};
+
 use super::*;
 use crate::testing::new;
+use gateway_types::Port;
 
 #[test]
 fn release_by_displaced_session_keeps_the_newer_one() {

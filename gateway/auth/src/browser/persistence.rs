@@ -107,37 +107,50 @@ impl BrowserSessions {
         milliseconds(self.epoch, at.now).saturating_sub(ago.saturating_mul(1_000))
     }
 
+    /// Makes the session of the public host that a row is about.
+    pub(super) fn public_of(&self, row: &KeptSession, used: LastUse, at: Both) -> PublicSession {
+        let restored = |(subject, session): &(Box<str>, Option<Box<str>>)| {
+            Arc::new(ProviderSession::restored(subject, session.as_deref()))
+        };
+        let who = SignedIn { user: row.user.clone(), provider: row.provider.as_ref().map(restored) };
+        let opened_ms = self.since(row.opened_at, at);
+        PublicSession { who, lifetimes: self.lifetimes, opened_ms, used, peer: row.peer }
+    }
+
+    /// Makes the session of a workspace host that a row is about.
+    pub(super) fn host_of(
+        &self,
+        row: &KeptSession,
+        of: &KeptParent,
+        parent_session: Arc<PublicSession>,
+        used: LastUse,
+        at: Both,
+    ) -> HostSession {
+        let (host, parent, opened_ms) = (of.host.clone(), of.parent, self.since(row.opened_at, at));
+        HostSession { host, parent, parent_session, opened_ms, used, peer: row.peer }
+    }
+
     /// Restores the sessions that an earlier process left in the store. Rows that have expired, have no parent or
     /// exceed the limits are left to the journal to be deleted.
     pub fn restore(&self, rows: Vec<KeptSession>, at: Both) {
         let mut state = self.state.write();
-        let since = |time| self.since(time, at);
         let (public, hosts): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.of.is_none());
-        for row in public.into_iter().chain(hosts) {
-            let KeptSession { id, user, of, provider, peer, opened_at, used_at } = row;
+        for row in public.iter().chain(&hosts) {
+            let id = row.id;
             self.journal.restored(id);
-            let (opened_ms, used) = (since(opened_at), LastUse::at(since(used_at)));
-            let is_kept = match of {
+            let used = LastUse::at(self.since(row.used_at, at));
+            let is_kept = match &row.of {
                 None => {
-                    let provider = provider
-                        .map(|(subject, session)| Arc::new(ProviderSession::restored(&subject, session.as_deref())));
-                    let (who, lifetimes) = (SignedIn { user, provider }, self.lifetimes);
-                    let session = PublicSession { who, lifetimes, opened_ms, used, peer };
+                    let session = self.public_of(row, used, at);
                     let is_kept = session.is_live(self.epoch, at.now) && state.public.len() < PUBLIC_SESSIONS_MAX;
                     if is_kept {
                         state.public.insert(id, Arc::new(session));
                     }
                     is_kept
                 }
-                Some(KeptParent { parent, host }) => {
-                    let session = state.public.get(&parent).cloned().map(|parent_session| HostSession {
-                        host,
-                        parent,
-                        parent_session,
-                        opened_ms,
-                        used,
-                        peer,
-                    });
+                Some(of) => {
+                    let parent_session = state.public.get(&of.parent).cloned();
+                    let session = parent_session.map(|parent_session| self.host_of(row, of, parent_session, used, at));
                     let live = session.filter(|session| session.is_live(self.epoch, at.now));
                     match live.filter(|_| state.hosts.len() < HOST_SESSIONS_MAX) {
                         Some(session) => state.hosts.insert(id, session).is_none(),

@@ -12,11 +12,10 @@ use tokio::time::Instant;
 
 use super::persistence::Both;
 use super::{
-    BrowserSessions, HOST_SESSIONS_MAX, HostSession, LastUse, Lifetimes, PUBLIC_SESSIONS_MAX, PublicSession,
-    SessionName, SessionRow, SessionTable, SignedIn, longest_idle, session_name,
+    BrowserSessions, HOST_SESSIONS_MAX, LastUse, Lifetimes, PUBLIC_SESSIONS_MAX, SessionName, SessionRow, SessionTable,
+    SignedIn, longest_idle, session_name,
 };
 use crate::cache::{Cache, Unavailable};
-use crate::oidc::ProviderSession;
 use crate::oidc::logout::Notice;
 use crate::shared::{QuestionRate, READS_PER_SECOND_MAX, Shared, SharedFailure};
 use gateway_net::availability::Availability;
@@ -145,12 +144,7 @@ impl BrowserSessions {
             known.used.raise(&used);
             return known.is_live(self.epoch, at.now);
         }
-        let provider = row.provider.as_ref();
-        let provider =
-            provider.map(|(subject, session)| Arc::new(ProviderSession::restored(subject, session.as_deref())));
-        let who = SignedIn { user: row.user.clone(), provider };
-        let opened_ms = self.since(row.opened_at, at);
-        let session = PublicSession { who, lifetimes: self.lifetimes, opened_ms, used, peer: row.peer };
+        let session = self.public_of(row, used, at);
         let is_live = session.is_live(self.epoch, at.now);
         if is_live {
             if state.public.len() >= PUBLIC_SESSIONS_MAX
@@ -178,8 +172,7 @@ impl BrowserSessions {
             known.parent_session = parent_session;
             return known.is_live(self.epoch, at.now);
         }
-        let (parent, opened_ms) = (of.parent, self.since(row.opened_at, at));
-        let session = HostSession { host: of.host.clone(), parent, parent_session, opened_ms, used, peer: row.peer };
+        let session = self.host_of(row, of, parent_session, used, at);
         let is_live = session.is_live(self.epoch, at.now);
         if is_live {
             if state.hosts.len() >= HOST_SESSIONS_MAX
@@ -215,20 +208,15 @@ impl BrowserSessions {
         let Some(shared) = &self.shared else { return };
         let mut state = self.state.write();
         let SessionTable { public, hosts, forgotten, .. } = &mut *state;
-        public.retain(|id, _| {
+        let mut is_kept = |id: &Digest| {
             let is_unwritten = self.journal.is_unwritten(id);
             if !is_unwritten {
                 forgotten.push(*id);
             }
             is_unwritten
-        });
-        hosts.retain(|id, _| {
-            let is_unwritten = self.journal.is_unwritten(id);
-            if !is_unwritten {
-                forgotten.push(*id);
-            }
-            is_unwritten
-        });
+        };
+        public.retain(|id, _| is_kept(id));
+        hosts.retain(|id, _| is_kept(id));
         self.settle(&mut state);
         drop(state);
         shared.lookups.forget_all();

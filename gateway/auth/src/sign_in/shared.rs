@@ -10,6 +10,7 @@
 
 use std::time::Duration;
 
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use serde::{Deserialize, Serialize};
@@ -91,7 +92,7 @@ impl Ticket {
         let age = store.now().get().saturating_sub(at);
         let seconds = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
         let is_young = (-seconds(CLOCKS_DIFFER_MAX)..seconds(BEGUN_AGE_MAX)).contains(&age);
-        is_young && is_same(&store.prove(&ticket_text(host, pre, head)), proof)
+        is_young && verify_slices_are_equal(&store.prove(&ticket_text(host, pre, head)), proof).is_ok()
     }
 
     /// Makes the mark that it was used.
@@ -103,11 +104,6 @@ impl Ticket {
 
 fn ticket_text(host: &str, pre: &Digest, head: &[u8]) -> Vec<u8> {
     [b"ticket\0".as_slice(), head, pre.as_bytes(), host.as_bytes()].concat()
-}
-
-/// Compares in a time that does not depend on where the two differ.
-fn is_same(ours: &[u8], theirs: &[u8]) -> bool {
-    ours.len() == theirs.len() && ours.iter().zip(theirs).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }
 
 fn nonce_text(host: &str, random: &[u8]) -> Vec<u8> {
@@ -123,7 +119,7 @@ pub(super) fn nonce(store: &dyn SharedSignIns, host: &str) -> Result<Opaque, NoR
 /// Returns whether a replica made this nonce for this host.
 pub(super) fn is_own_nonce(store: &dyn SharedSignIns, host: &str, nonce: &Opaque) -> bool {
     let (random, proof) = nonce.halves();
-    is_same(&store.prove(&nonce_text(host, &random)), &proof)
+    verify_slices_are_equal(&store.prove(&nonce_text(host, &random)), &proof).is_ok()
 }
 
 /// A step's contents, as they are stored.

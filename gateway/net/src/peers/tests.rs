@@ -37,8 +37,10 @@ impl Authority {
         std::fs::write(&cert, signed.pem()).expect("written");
         std::fs::write(&key, own.serialize_pem()).expect("written");
         let url = "https://127.0.0.1:1".parse().expect("a URL");
-        let config = PeersConfig { listen: ([127, 0, 0, 1], 1).into(), url, cert, key, ca: trusts.to_owned() };
-        PeerTls::of_any_role(&config, &"workspaces.test".parse().expect("a zone")).expect("good files")
+        let files = PeersConfig { listen: ([127, 0, 0, 1], 1).into(), url, cert, key, ca: trusts.to_owned() };
+        let chain = read_chain(&files.cert).expect("a chain");
+        let current = ArcSwap::from_pointee(Settings::with_chain(&files, chain).expect("good files"));
+        PeerTls { loaded: stamp(&files), files, current, uri: REPLICA.into() }
     }
 
     fn ca(&self) -> PathBuf {
@@ -119,7 +121,8 @@ async fn bytes_of_a_stranger_are_a_failed_handshake() {
 async fn new_certificate_is_taken_over_and_one_of_another_role_is_not() {
     let authority = Authority::new();
     let tls = Arc::new(authority.tls(&[REPLICA], |_| (), &authority.ca()));
-    tls.check_own().expect("a replica's");
+    let read = || Settings::read(&tls.files, &tls.uri);
+    read().expect("a replica's");
     let first = tls.current.load_full();
     let stop = CancellationToken::new();
     let mut watch = tokio::task::JoinSet::new();
@@ -133,7 +136,7 @@ async fn new_certificate_is_taken_over_and_one_of_another_role_is_not() {
     authority.tls(&["spiffe://workspaces.test/agent"], |_| (), &authority.ca());
     touched(30).await;
     assert!(Arc::ptr_eq(&first, &tls.current.load_full()), "a certificate of another role was taken over");
-    assert!(matches!(tls.check_own(), Err(TlsError::Role { .. })));
+    assert!(matches!(read(), Err(TlsError::Role { .. })));
     authority.tls(&[REPLICA], |_| (), &authority.ca());
     touched(90).await;
     assert!(!Arc::ptr_eq(&first, &tls.current.load_full()), "the new certificate was not taken over");

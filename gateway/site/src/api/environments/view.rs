@@ -1,7 +1,6 @@
 //! JSON of environments and of their events.
 
 use serde::Serialize;
-use tunnel_proto::environments::ObjectStep;
 use utoipa::ToSchema;
 
 use crate::api::openapi::values;
@@ -207,23 +206,10 @@ impl From<EnvironmentEvent> for EventRow {
         match event {
             EnvironmentEvent::Waiting { why } => Self::Waiting { why },
             EnvironmentEvent::Object(ObjectProgress { object, step, message }) => {
-                Self::Object { object: object.into(), step: step_name(step), message }
+                Self::Object { object: object.into(), step: step.as_str(), message }
             }
             EnvironmentEvent::Retrying { code, message, at } => Self::Retrying { code, message, at: at.to_string() },
             EnvironmentEvent::Done(outcome) => Self::Done(Box::new(outcome.into())),
         }
-    }
-}
-
-/// Returns the step of an object as one lower-case word.
-fn step_name(step: ObjectStep) -> &'static str {
-    match step {
-        ObjectStep::Applied => "applied",
-        ObjectStep::Unchanged => "unchanged",
-        ObjectStep::Deleting => "deleting",
-        ObjectStep::Gone => "gone",
-        ObjectStep::Kept => "kept",
-        ObjectStep::Failed => "failed",
-        ObjectStep::Waiting => "waiting",
     }
 }
