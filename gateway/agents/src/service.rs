@@ -324,8 +324,8 @@ impl AgentService {
         Ok(self.accept(agent, admitted?, reader, peer, pace))
     }
 
-    /// Returns whether a session, or one of its lanes, is here and may be resumed. A gateway that drains keeps no session for its
-    /// agent to come back to.
+    /// Returns whether a session, or one of its lanes, is here and may be resumed, also while this gateway drains: it lives until
+    /// its streams have ended.
     #[must_use]
     pub fn has_session(&self, subject: &Subject, session: SessionId) -> bool {
         self.admission.factory().has(subject, session, SessionWay::Direct)

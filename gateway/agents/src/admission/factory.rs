@@ -186,11 +186,10 @@ impl SessionFactory {
     /// its link: nothing is kept to be sent again.
     #[must_use]
     pub fn hop_settings(&self, session: &LiveSession, welcome: &Welcome) -> Settings {
-        let window = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
         Settings {
             channels_max: welcome.channels_max,
-            window_initial: window(self.tunnel.window_initial),
-            window_max: window(self.tunnel.window_max),
+            window_initial: window_of(self.tunnel.window_initial),
+            window_max: window_of(self.tunnel.window_max),
             session_budget: self.tunnel.session_budget,
             replica_budget: Some(self.budget_of(session.owner.as_ref())),
             keepalive_interval: welcome.keepalive_interval,
@@ -358,12 +357,11 @@ impl SessionFactory {
     }
 
     fn settings(&self, hello: &Hello, resumes: bool, memory: LaneMemory) -> Settings {
-        let window = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
         Settings {
             side: Side::Gateway,
             channels_max: self.tunnel.channels_per_session,
-            window_initial: window(self.tunnel.window_initial),
-            window_max: window(self.tunnel.window_max),
+            window_initial: window_of(self.tunnel.window_initial),
+            window_max: window_of(self.tunnel.window_max),
             session_budget: self.tunnel.session_budget,
             replica_budget: Some(memory.budget),
             open_credit: hello.open_credit_bytes,
@@ -407,6 +405,11 @@ impl SessionFactory {
             },
         }
     }
+}
+
+/// Returns a window as the protocol has it.
+fn window_of(bytes: u64) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
 /// Returns the way of a session that a Hello asks for.
