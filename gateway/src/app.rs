@@ -11,6 +11,7 @@ mod environments;
 mod error;
 mod listeners;
 mod outage;
+mod redial;
 mod replicas;
 mod run;
 mod shared_sign_ins;

@@ -8,7 +8,7 @@ use prost::Message;
 use prost::encoding::{decode_varint, encode_varint, encoded_len_varint};
 use thiserror::Error;
 
-use crate::hello::{Hello, RelayTicket, Welcome};
+use crate::hello::{Hello, RelayTicket, Welcome, seal};
 use crate::id::ChannelId;
 use crate::limit::{FRAME_BYTES_MAX, GRANTS_PER_FRAME_MAX, PAYLOAD_BYTES_MAX, TEXT_BYTES_MAX};
 use crate::reason::Reason;
@@ -88,6 +88,8 @@ pub enum Body {
     },
     /// Gateway to agent: adds one more link, which ends at another replica.
     OpenLane(RelayTicket),
+    /// Gateway to agent: a newer seal of its generation.
+    Seal(Bytes),
     /// Ends the session; the last frame.
     Close {
         /// Reason of the end.
@@ -160,6 +162,7 @@ impl Body {
             | Self::Pong { .. }
             | Self::Drain { .. }
             | Self::OpenLane(_)
+            | Self::Seal(_)
             | Self::Close { .. } => false,
         }
     }
@@ -275,6 +278,7 @@ impl Frame {
             Body::OpenLane(relay) => {
                 Some(Wire::OpenLane(wire::OpenLane { replica: relay.replica, ticket: relay.ticket.clone() }))
             }
+            Body::Seal(seal) => Some(Wire::Seal(wire::Seal { seal: seal.clone() })),
             Body::Close { reason, detail } => {
                 Some(Wire::Close(wire::Close { reason: reason.to_wire(), detail: detail.clone() }))
             }
@@ -312,6 +316,7 @@ impl Frame {
                 Body::Drain { deadline_ms, redial_after_ms, moves }
             }
             Some(Wire::OpenLane(open)) => Body::OpenLane(RelayTicket::from_wire(open.replica, open.ticket)?),
+            Some(Wire::Seal(sealed)) => Body::Seal(seal(sealed.seal)?),
             Some(Wire::Close(close)) => {
                 Body::Close { reason: Reason::from_wire(close.reason), detail: text(close.detail, "detail")? }
             }

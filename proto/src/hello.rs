@@ -365,7 +365,8 @@ impl Welcome {
     }
 }
 
-fn seal(bytes: Bytes) -> Result<Bytes, FrameError> {
+/// Checks the length of a seal.
+pub(crate) fn seal(bytes: Bytes) -> Result<Bytes, FrameError> {
     if bytes.len() <= SEAL_BYTES_MAX { Ok(bytes) } else { Err(FrameError::Field { field: "seal" }) }
 }
 

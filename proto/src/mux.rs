@@ -470,6 +470,13 @@ impl Mux {
         is_sent
     }
 
+    /// Gives the agent a newer seal of its generation, if it has a link. Not repeated on a later one, whose Welcome has a seal.
+    pub fn renew_seal(&mut self, seal: Bytes) {
+        if matches!(self.state, State::Up) && self.control.len() < OPENS_QUEUED_MAX {
+            self.control.push_back(Body::Seal(seal));
+        }
+    }
+
     /// Returns the next event for the application.
     pub fn poll_event(&mut self) -> Option<MuxEvent> {
         self.events.pop_front()

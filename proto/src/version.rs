@@ -28,8 +28,12 @@ pub const FEATURE_RELAY_LANES: &str = "relay_lanes";
 /// lives on as a relay lane until its streams have ended.
 pub const FEATURE_MOVES: &str = "moves";
 
+/// The agent of a workspace takes newer seals of its generation while its session lives.
+pub const FEATURE_SEALS: &str = "seals";
+
 /// Features that this program can use when the peer can too. Names are stable.
-pub const FEATURES: &[&str] = &[FEATURE_RESUME, FEATURE_LANES, FEATURE_LISTENING, FEATURE_RELAY_LANES, FEATURE_MOVES];
+pub const FEATURES: &[&str] =
+    &[FEATURE_RESUME, FEATURE_LANES, FEATURE_LISTENING, FEATURE_RELAY_LANES, FEATURE_MOVES, FEATURE_SEALS];
 
 /// The same for sessions of cluster agents, which have no lanes: they carry one conversation.
 pub const FEATURES_CLUSTER: &[&str] = &[FEATURE_RESUME, FEATURE_RECONCILE];

@@ -38,7 +38,12 @@ async fn claim(store: &Store, what: &str, numbers: &[usize], owner: impl Fn(usiz
     let mut of_owner = std::collections::BTreeMap::<Incarnation, Vec<SessionClaim>>::new();
     for number in numbers {
         let key = SessionKey::Workspace(format!("w-{}", number + 1).parse().unwrap());
-        of_owner.entry(owner(*number)).or_default().push(SessionClaim { key, instance: 1, known: None });
+        of_owner.entry(owner(*number)).or_default().push(SessionClaim {
+            key,
+            instance: 1,
+            known: None,
+            is_late: false,
+        });
     }
     let (began, mut batches, mut slowest) = (Instant::now(), JoinSet::new(), Duration::ZERO);
     let pieces = of_owner

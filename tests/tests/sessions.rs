@@ -33,6 +33,8 @@ mod pods;
 mod raw_agent;
 #[path = "sessions/replicas.rs"]
 mod replicas;
+#[path = "sessions/replicas_away.rs"]
+mod replicas_away;
 #[path = "sessions/replicas_duties.rs"]
 mod replicas_duties;
 #[path = "sessions/replicas_hop.rs"]

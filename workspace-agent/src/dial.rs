@@ -11,6 +11,7 @@ mod lane;
 mod link;
 mod moving;
 mod network;
+mod seal;
 mod served;
 mod socket;
 mod transport;
@@ -19,7 +20,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use thiserror::Error;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -43,6 +43,7 @@ pub(crate) use self::decide::with_sources;
 pub use self::decide::{AfterFailure, DialFailure, decide};
 pub use self::lane::{LaneKind, RelayLanes};
 pub use self::network::{LocalMachine, Network};
+pub use self::seal::LatestSeal;
 pub use self::socket::AppSocket;
 pub use self::transport::{DialHistory, Transport, TransportPlan, cannot_pass};
 
@@ -155,8 +156,8 @@ pub struct Agent<N> {
     pub lane: Option<LaneKind>,
     /// Relay lanes that gateways asked for.
     pub relays: RelayLanes,
-    /// Proof of the last session's generation; empty without one.
-    pub seal: Bytes,
+    /// Proof of the last session's generation.
+    pub seal: LatestSeal,
     /// Memory budget of its sessions, together.
     pub budget: Arc<ReplicaBudget>,
     /// The part of it that they may keep for a resume, together.
@@ -189,7 +190,7 @@ impl<N: Network> Agent<N> {
             lanes: 1,
             lane: None,
             relays: RelayLanes::default(),
-            seal: Bytes::new(),
+            seal: LatestSeal::default(),
             budget: ReplicaBudget::new(SESSION_BUDGET_BYTES),
             replay: replay_budget(REPLAY_BYTES_MAX),
             observer: Box::new(|_event| {}),
@@ -345,7 +346,7 @@ impl<N: Network> Agent<N> {
             apps: self.ports.apps.clone(),
             host: self.ports.host,
             relay: self.lane.as_ref().and_then(LaneKind::relay),
-            seal: self.seal.clone(),
+            seal: self.seal.get(),
         }
     }
 
@@ -390,7 +391,10 @@ impl<N: Network> Agent<N> {
             carried.get_or_insert_with(|| ActiveSession::new(welcome, self.budget.clone(), self.replay.clone()));
         let link = resumed.unwrap_or_else(|| carried.session.link());
         dialed.attach(link.clone());
-        self.seal = welcome.seal.clone();
+        // Lanes get none, and show that of the session.
+        if self.lane.is_none() {
+            self.seal.set(welcome.seal.clone());
+        }
         (self.observer)(AgentEvent::Connected { welcome, session: &carried.session });
         info!(
             workspace = %welcome.workspace, session = %welcome.session, generation = %welcome.generation,
@@ -427,6 +431,7 @@ impl<N: Network> Agent<N> {
                     *carried = Some(over.carried);
                     return over.failure;
                 }
+                Some(seal) = session.seal_renewed(), if self.lane.is_none() => self.seal.set(seal),
                 Some(request) = session.link_request(), if self.lane.is_none() => match request {
                     LinkRequest::Lane(wanted) => self.add_relay(wanted),
                     LinkRequest::Move { within } => moving = self.begin_move(within, stop),

@@ -14,6 +14,7 @@ mod lookups;
 mod pod;
 mod refusal;
 mod review;
+mod sealed;
 mod workspace_job;
 
 use std::collections::HashSet;
@@ -25,11 +26,13 @@ use tokio::time::Instant;
 use tracing::warn;
 
 pub use self::refusal::CredentialRefusal;
+pub use self::sealed::UncheckedToken;
 
 use self::ci::CiSystem;
 use self::credentials::{Bearer, bearer, claimed_issuer, workspace_of};
 use self::kubernetes::IssuerCluster;
 use self::lookups::{ExpectedRun, Lookups};
+use self::sealed::Seals;
 use self::workspace_job::RunIssuer;
 use super::registry::{Credential, Review, SessionLease, Subject};
 use gateway_auth::jwt::Moment;
@@ -52,13 +55,15 @@ pub struct AgentIdentity {
     pub lease: SessionLease,
     /// Use to record before it gets a session, if its credential is good for one process only.
     once: Option<Once>,
+    /// Its workspace and the owner, if its seal says so and the store is away.
+    sealed: Option<Box<(WorkspaceId, UserName)>>,
 }
 
 impl AgentIdentity {
     /// Takes over the identity of an agent that another replica has authenticated, and whose credential that has used.
     #[must_use]
     pub(crate) fn relayed(subject: Subject, lease: SessionLease) -> Self {
-        Self { subject, lease, once: None }
+        Self { subject, lease, once: None, sealed: None }
     }
 }
 
@@ -90,6 +95,7 @@ struct Once {
 #[derive(Debug)]
 pub struct AgentIdentities {
     lookups: Lookups,
+    seals: Seals,
     uri_prefix: Box<str>,
     clusters: Vec<IssuerCluster>,
     ci: Vec<CiSystem>,
@@ -106,6 +112,7 @@ impl AgentIdentities {
     /// [`FetchSetupError`] names a file of authorities that cannot be used.
     pub fn new(store: Store, auth: &AgentAuth) -> Result<Self, FetchSetupError> {
         Ok(Self {
+            seals: Seals::new(store.clone()),
             lookups: Lookups::new(store),
             uri_prefix: auth.uri_prefix.clone(),
             clusters: auth.kubernetes.iter().map(IssuerCluster::new).collect::<Result<_, _>>()?,
@@ -200,12 +207,20 @@ impl AgentIdentities {
         instance: u64,
         is_new: bool,
     ) -> Result<Entitlement, CredentialRefusal> {
-        let AgentIdentity { subject, mut lease, once } = identity;
-        self.may_run(&subject).await?;
+        let AgentIdentity { subject, mut lease, once, sealed } = identity;
+        match self.may_run(&subject).await {
+            // It ran when the seal was made.
+            Err(CredentialRefusal::Unavailable(_)) if sealed.is_some() => {}
+            may => may?,
+        }
         if let Some(once) = once {
             lease.expires_at = Some(self.spend(&once, instance).await?);
         }
-        let owned = if is_new { self.owned(&subject).await? } else { None };
+        let owned = match sealed {
+            _ if !is_new => None,
+            Some(sealed) => Some(*sealed),
+            None => self.owned(&subject).await?,
+        };
         Ok(Entitlement { subject, lease, owned })
     }
 
@@ -257,7 +272,7 @@ impl AgentIdentities {
         self.exists(&workspace).await?;
         let credential = Credential::Certificate { fingerprint: certificate.fingerprint.clone() };
         let lease = SessionLease::renewable(credential, Some(end_of(certificate)), now);
-        Ok(AgentIdentity { subject: Subject::Workspace(workspace), lease, once: None })
+        Ok(AgentIdentity { subject: Subject::Workspace(workspace), lease, once: None, sealed: None })
     }
 
     async fn of_own_token(&self, text: &str, now: UnixSeconds) -> Result<AgentIdentity, CredentialRefusal> {
@@ -266,7 +281,8 @@ impl AgentIdentities {
             TokenKind::Agent | TokenKind::Cluster => {}
             TokenKind::User => return Err(CredentialRefusal::WrongKind),
         }
-        let record = self.lookups.token(&token.hash()).await?;
+        let hash = token.hash();
+        let record = self.lookups.token(&hash).await?;
         let record = record.ok_or(CredentialRefusal::Unknown)?;
         if !record.is_live(now) {
             return Err(CredentialRefusal::Revoked);
@@ -277,7 +293,8 @@ impl AgentIdentities {
             TokenSubject::User { .. } => return Err(CredentialRefusal::WrongKind),
         };
         let lease = SessionLease::renewable(Credential::Token(record.id), record.expires_at, now);
-        Ok(AgentIdentity { subject, lease, once: None })
+        let lease = SessionLease { proof: Some(hash.into()), ..lease };
+        Ok(AgentIdentity { subject, lease, once: None, sealed: None })
     }
 
     async fn of_signed_token(&self, text: &str, now: Moment) -> Result<AgentIdentity, CredentialRefusal> {
@@ -285,7 +302,7 @@ impl AgentIdentities {
         if let Some((index, cluster)) = self.clusters.iter().enumerate().find(|(_, one)| one.issues_as(&issuer)) {
             let (workspace, lease) = cluster.identify(text, index, now).await?;
             self.exists(&workspace).await?;
-            return Ok(AgentIdentity { subject: Subject::Workspace(workspace), lease, once: None });
+            return Ok(AgentIdentity { subject: Subject::Workspace(workspace), lease, once: None, sealed: None });
         }
         let refused = match self.of_run(text, &issuer, now).await {
             Some(Ok(identity)) => return Ok(identity),
@@ -354,6 +371,7 @@ impl AgentIdentities {
     /// Forgets changed values, so that no agent gets in by the old ones. Returns whether any of them was known, and is
     /// to be loaded again by [`AgentIdentities::refresh`].
     pub fn forget(&self, change: &AccessChange) -> bool {
+        self.seals.note(change);
         self.lookups.forget(change)
     }
 

@@ -30,7 +30,11 @@ pub trait Peers: fmt::Debug + Send + Sync + 'static {
     /// Cancel safety: safe.
     fn have_room(&self) -> PeerFuture<'_, bool>;
 
+    /// Returns how many other replicas take agents, as was known last.
+    fn others(&self) -> usize;
+
     /// Claims the place of a new session among those of all replicas. The session that had it is displaced, wherever it is.
+    /// While the store is away the session gets a generation for the time being, and the place is claimed later.
     ///
     /// Cancel safety: safe; a claim without a session is displaced by the next one.
     fn claim<'a>(&'a self, candidate: &'a Candidate) -> PeerFuture<'a, Result<Generation, RpcRefused>>;

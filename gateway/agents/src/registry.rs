@@ -179,6 +179,13 @@ impl Registry {
         self.sessions.read().all_relays().cloned().collect()
     }
 
+    /// Returns the workspaces' sessions whose turn it is, of so many turns in which each has one, in no order.
+    #[must_use]
+    pub fn in_turn(&self, turn: u64, turns: u64) -> Vec<Arc<LiveSession>> {
+        let sessions = self.sessions.read();
+        sessions.workspaces.values().filter(|session| session.id.get() % turns == turn).cloned().collect()
+    }
+
     /// Returns the number of relay lanes that end here.
     #[must_use]
     pub fn relays_len(&self) -> usize {
@@ -282,7 +289,7 @@ impl Registry {
         };
         match before {
             None if sessions.len() + sessions.relays_len() >= self.sessions_max => return Err(ClaimRefused::Full),
-            Some(before) if new.generation.is_some_and(|generation| generation < before.generation) => {
+            Some(before) if new.generation.is_some_and(|generation| generation < before.generation()) => {
                 return Err(ClaimRefused::Older);
             }
             Some(_) | None => {}

@@ -25,7 +25,7 @@ use tunnel_proto::mux::Settings;
 use super::admission::{
     Admission, Admitted, AdmittedAgent, Candidate, RETRY_AFTER, SessionRequest, refused, shutting_down,
 };
-use super::identity::{AgentIdentities, AgentIdentity, ShownCertificate};
+use super::identity::{AgentIdentities, AgentIdentity, ShownCertificate, UncheckedToken};
 use super::peers::CarriedLane;
 use super::registry::{Credential, LiveSession, SessionLease, SessionWay, Subject};
 use super::resume::LinkRole;
@@ -91,7 +91,16 @@ pub struct CarriedLease {
     pub peer: SocketAddr,
 }
 
-/// A link of an authenticated agent, before its Hello.
+/// An agent by what it has shown before its Hello.
+#[expect(clippy::large_enum_variant, reason = "almost all are known, and one lives only until its Hello")]
+enum ShownAgent {
+    /// Authenticated.
+    Known(AgentIdentity),
+    /// With a token that cannot be looked up while the store is away; the Hello may have a seal.
+    Unchecked(UncheckedToken),
+}
+
+/// A link of an agent, before its Hello.
 struct NewLink {
     reader: FrameReader<IncomingBody>,
     peer: SocketAddr,
@@ -276,31 +285,59 @@ impl AgentService {
         if let Some(limit) = &greeting.limit {
             limit.call();
         }
-        let identity = self.authenticate(request.headers(), remote).await?;
+        let shown = self.authenticate(request.headers(), remote).await?;
         let reader = FrameReader::new(request.into_body().into());
-        self.attach(identity, NewLink { reader, peer: remote.peer, pace, greeting }).await
+        // Boxed: the future of a call takes its room for as long as the link lives, and this is soon over.
+        Box::pin(self.attach(shown, NewLink { reader, peer: remote.peer, pace, greeting })).await
     }
 
     /// Authenticates an agent before it has sent anything else, and records a refusal.
-    async fn authenticate(&self, headers: &HeaderMap, remote: &Remote) -> Result<AgentIdentity, RpcRefused> {
+    async fn authenticate(&self, headers: &HeaderMap, remote: &Remote) -> Result<ShownAgent, RpcRefused> {
         // During a drain, agents may resume. Once no session is left, a crowd is refused at less cost.
-        let identity = if self.admission.factory().is_closed() {
+        let shown = if self.admission.factory().is_closed() {
             Err(shutting_down())
         } else {
-            self.identities.authenticate(headers, &remote.certificate).await.map_err(RpcRefused::from)
+            let identity = self.identities.authenticate(headers, &remote.certificate).await;
+            identity.map(ShownAgent::Known).or_else(|refusal| {
+                // One gateway alone makes no seals.
+                let has_peers = self.admission.factory().peers.is_some();
+                let unchecked = self.identities.unchecked(headers, &remote.certificate, &refusal);
+                unchecked.filter(|_| has_peers).map(ShownAgent::Unchecked).ok_or_else(|| refusal.into())
+            })
         };
-        if let Err(refused) = &identity {
-            let reason = Text::new(&refused.message);
-            let event = AuditEvent::AgentRefused { workspace: None, cluster: None, reason };
-            self.audit.record(AuditRecord::new(event).at_peer(remote.peer.ip()));
-        }
-        identity
+        shown.inspect_err(|refused| self.record_refused(refused, remote.peer))
+    }
+
+    /// Records the refusal of an agent that is not known.
+    fn record_refused(&self, refused: &RpcRefused, peer: SocketAddr) {
+        let reason = Text::new(&refused.message);
+        let event = AuditEvent::AgentRefused { workspace: None, cluster: None, reason };
+        self.audit.record(AuditRecord::new(event).at_peer(peer.ip()));
     }
 
     /// Shakes hands on a link, whatever carries it, records the result, and begins to serve the link.
-    async fn attach(&self, agent: AgentIdentity, link: NewLink) -> Result<Response<AgentBody>, RpcRefused> {
-        let NewLink { mut reader, peer, pace, greeting } = link;
-        let admitted = match read_hello(&mut reader, &greeting).await {
+    async fn attach(&self, shown: ShownAgent, mut link: NewLink) -> Result<Response<AgentBody>, RpcRefused> {
+        let hello = read_hello(&mut link.reader, &link.greeting).await;
+        let agent = match shown {
+            ShownAgent::Known(agent) => agent,
+            ShownAgent::Unchecked(token) => {
+                let refused = |refused: &RpcRefused| self.record_refused(refused, link.peer);
+                let hello = hello.inspect_err(refused)?;
+                let agent = self.identities.by_seal(&token, &hello).map_err(RpcRefused::from).inspect_err(refused)?;
+                return self.attach_greeted(agent, Ok(hello), link).await;
+            }
+        };
+        self.attach_greeted(agent, hello, link).await
+    }
+
+    async fn attach_greeted(
+        &self,
+        agent: AgentIdentity,
+        hello: Result<Hello, RpcRefused>,
+        link: NewLink,
+    ) -> Result<Response<AgentBody>, RpcRefused> {
+        let NewLink { reader, peer, pace, greeting } = link;
+        let admitted = match hello {
             Ok(hello) => self.admission.admit(agent.clone(), SessionRequest { hello, peer, via: reader.via() }).await,
             Err(refused) => Err(refused),
         };

@@ -25,6 +25,7 @@ pub fn new(workspace: &str) -> NewSession {
         way: SessionWay::Direct,
         takes_relay_lanes: false,
         moves: false,
+        takes_seals: false,
         instance: 1,
         peer: ([127, 0, 0, 1], 1).into(),
         agent_version: "0".into(),

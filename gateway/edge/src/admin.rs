@@ -199,7 +199,7 @@ impl SessionRow {
             workspace: session.subject.workspace().map(ToString::to_string),
             cluster: session.subject.cluster().map(ToString::to_string),
             session: session.id.to_string(),
-            generation: session.generation.get(),
+            generation: session.generation().get(),
             way: match session.way() {
                 SessionWay::Direct => "direct",
                 SessionWay::Relay => "relay",

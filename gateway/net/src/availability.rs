@@ -83,6 +83,15 @@ impl Availability {
         self.shared.state.write().writable(is_writable, now.into_std())
     }
 
+    /// Makes the store count as away, whatever it answers, until it is let go: a test and a drill need an outage that ends
+    /// when they say so.
+    pub fn hold(&self, is_held: bool, now: Instant) {
+        self.shared.state.write().hold(is_held, now.into_std());
+        if is_held {
+            self.shared.away.send_replace(true);
+        }
+    }
+
     /// Returns the current outage; `None` while the store answers.
     #[must_use]
     pub fn outage(&self) -> Option<Outage> {

@@ -87,7 +87,7 @@ impl CarriedAgent {
     #[must_use]
     pub fn into_lease(self) -> CarriedLease {
         let Self { subject, owned, credential, expires_at, peer } = self;
-        let lease = SessionLease { credential, expires_at, renew_at: None, review: None };
+        let lease = SessionLease { credential, expires_at, renew_at: None, review: None, proof: None };
         CarriedLease { subject, lease, owned, peer }
     }
 

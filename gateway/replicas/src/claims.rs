@@ -58,6 +58,25 @@ impl Claims {
         answered.await.unwrap_or(Claimed::Away)
     }
 
+    /// Claims places, in this order.
+    ///
+    /// Cancel safety: safe; some claims may be written.
+    pub async fn claim_all(&self, claims: impl IntoIterator<Item = SessionClaim>) -> Vec<Claimed> {
+        let (mut answers, mut outcomes) = (Vec::new(), Vec::new());
+        for claim in claims {
+            let (answer, answered) = oneshot::channel();
+            let sent = self.claims.send(WaitingClaim { claim, answer }).await;
+            answers.push(sent.ok().map(|()| answered));
+        }
+        for answered in answers {
+            outcomes.push(match answered {
+                Some(answered) => answered.await.unwrap_or(Claimed::Away),
+                None => Claimed::Away,
+            });
+        }
+        outcomes
+    }
+
     /// Frees a place. Does not wait: a place that is not freed is found empty by the replica that asks for it.
     pub fn release(&self, key: SessionKey, generation: u64) {
         if self.releases.try_send((key, generation)).is_err() {
@@ -81,7 +100,9 @@ async fn write(
             }
             Some(first) = released.recv() => {
                 let batch = gathered(first, &mut released).await;
-                if let Err(error) = store.release_sessions(owner, &batch).await {
+                if let Err(error) = store.release_sessions(owner, &batch).await
+                    && !error.is_unanswered()
+                {
                     warn!(%error, sessions = batch.len(), "places of sessions cannot be freed");
                 }
             }
@@ -108,7 +129,10 @@ async fn claim_all(store: &Store, owner: Incarnation, batch: Vec<WaitingClaim>) 
         Ok(Some(results)) => results.into_iter().map(Claimed::Answered).collect(),
         Ok(None) => all(Claimed::NoLease),
         Err(error) => {
-            warn!(%error, sessions = claims.len(), "sessions cannot be claimed");
+            // An outage is reported once, elsewhere.
+            if !error.is_unanswered() {
+                warn!(%error, sessions = claims.len(), "sessions cannot be claimed");
+            }
             all(Claimed::Away)
         }
     };

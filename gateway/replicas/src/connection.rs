@@ -29,7 +29,9 @@ use tunnel_link::grpc::{Chunk, ReceiveError};
 use crate::carried::{HopBody, LaneBody};
 use crate::service::CARRY_LANE;
 use crate::wire::peers_client::PeersClient;
-use crate::wire::{Announcement, Displaced, Introduction, LaneWish, SessionQuery, WantedLane};
+use crate::wire::{
+    Announcement, Displaced, Introduction, LaneWish, SessionPlace, SessionQuery, WantedLane, WorkspaceQuery,
+};
 
 /// Time limit for a connection to come up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -168,6 +170,26 @@ impl PeerConnections {
         match in_time(client.has_session(query)).await? {
             Ok(_done) => Ok(true),
             Err(status) if status.code() == tonic::Code::NotFound => Ok(false),
+            Err(status) => Err(status.into()),
+        }
+    }
+
+    /// Asks a replica which session of a workspace is there. `None`: none with a link is.
+    ///
+    /// # Errors
+    /// [`PeerError`].
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn find_session(
+        &self,
+        peer: &PeerConnection,
+        query: WorkspaceQuery,
+    ) -> Result<Option<SessionPlace>, PeerError> {
+        let mut client = self.client(peer).await?;
+        match in_time(client.find_session(query)).await? {
+            Ok(place) => Ok(Some(place.into_inner())),
+            Err(status) if status.code() == tonic::Code::NotFound => Ok(None),
             Err(status) => Err(status.into()),
         }
     }

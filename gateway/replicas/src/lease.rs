@@ -4,19 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gateway_config::{Config, PeersConfig};
-use gateway_store::{DifferingReplica, Incarnation, NewReplica, ReplicaState, Store, StoreError};
+use gateway_store::{DifferingReplica, Incarnation, NewReplica, Renewal, ReplicaState, Store, StoreError};
 use thiserror::Error;
-use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
-use crate::members::Members;
+use crate::replica::Replica;
 
 /// Time for which a replica counts as alive without a word of it.
 pub const LEASE: Duration = Duration::from_secs(15);
 
 /// Interval of renewals: several may fail before the lease is over.
 const RENEW_INTERVAL: Duration = Duration::from_secs(3);
+
+/// The same after one that failed: when the store is back after an outage, all renew their leases within this.
+const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Reason why a replica cannot join the others.
 #[derive(Debug, Error)]
@@ -48,45 +50,47 @@ pub async fn join(store: &Store, config: &Config, peers: &PeersConfig) -> Result
     store.add_replica(&new).await?.map_err(|differs| JoinError::Differs(Box::new(differs)))
 }
 
-/// Renews the lease and the view of the others until `stop`, and gives the lease up then. A lease that ended although the store
-/// answered cannot be renewed: this process stood still, and others have what it had, so it has to end, which `lost` says. One that
-/// ended while the store was away is taken up again.
+/// Renews the lease and the view of the others until `stop`, says as soon as it is `draining` that it is, and gives the lease up then. A
+/// lease that was over counts again: what others took over meanwhile is theirs, and all sessions are claimed anew. A process start that
+/// must not go on has to end, which `lost` says.
 pub async fn keep(
     store: Store,
-    members: Arc<Members>,
+    replica: Arc<Replica>,
     incarnation: Incarnation,
     draining: CancellationToken,
     stop: CancellationToken,
     lost: CancellationToken,
 ) {
-    let mut ticks = tokio::time::interval(RENEW_INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut was_away = false;
+    let mut pause = Duration::ZERO;
+    let mut state = ReplicaState::Serving;
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
-            _ = ticks.tick() => {}
+            () = draining.cancelled(), if state == ReplicaState::Serving => state = ReplicaState::Draining,
+            () = tokio::time::sleep(pause) => {}
         }
-        let state = if draining.is_cancelled() { ReplicaState::Draining } else { ReplicaState::Serving };
-        let renewed = match store.renew_replica(incarnation, state, LEASE).await {
-            Ok(false) if was_away => store.revive_replica(incarnation, state, LEASE).await,
-            renewed => renewed,
-        };
-        match renewed {
-            Ok(true) => {
-                was_away = false;
-                if let Err(error) = members.refresh().await {
+        pause = RENEW_INTERVAL;
+        match store.renew_replica(incarnation, state, LEASE).await {
+            Ok(renewal @ (Renewal::Live | Renewal::Revived)) => {
+                if let Err(error) = replica.members().refresh().await {
                     warn!(%error, "the other replicas cannot be read");
                 }
+                if renewal == Renewal::Revived {
+                    warn!(replica = %incarnation, "the lease of this replica was over: its sessions are claimed anew");
+                    replica.claim_anew().await;
+                }
             }
-            Ok(false) => {
-                error!(replica = %incarnation, "the lease of this replica was over: it has to start anew");
+            Ok(Renewal::Ended) => {
+                error!(replica = %incarnation, "this replica was ended by others: it has to start anew");
                 lost.cancel();
                 return;
             }
             Err(error) => {
-                was_away |= error.is_unanswered();
-                warn!(%error, "the lease of this replica cannot be renewed");
+                pause = RETRY_INTERVAL;
+                // An outage is reported once, elsewhere.
+                if !error.is_unanswered() {
+                    warn!(%error, "the lease of this replica cannot be renewed");
+                }
             }
         }
     }

@@ -14,11 +14,14 @@
 //!   R may die or drain, and the lane goes on through another replica.
 //! * [`changes`] has every replica learn what changed at another.
 //! * [`hop`] carries a lane for an agent that adds none: there R decodes, and the lane ends with R.
+//! * [`away`] is about the time while the store is away: sessions without a place, which are claimed later, and questions to
+//!   all other replicas.
 //! * [`connection`] is the calling half of what replicas say to each other, [`service`] the answering half, [`listener`] its
 //!   port. Both ends prove the role of a replica by their certificates.
 //!
 //! Below are the store and `gateway-agents`, whose `Peers` this crate implements; above is `app` alone.
 
+mod away;
 pub mod carried;
 pub mod changes;
 pub mod claims;
@@ -27,6 +30,7 @@ pub mod duties;
 pub mod hop;
 pub mod idle;
 mod lane_places;
+mod late;
 pub mod lease;
 pub mod listener;
 pub mod members;

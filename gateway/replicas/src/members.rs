@@ -1,7 +1,8 @@
 //! The replicas that live, as the store said last. A renewal of the lease refreshes the view, and so does the search for a
 //! replica that is not in it. While the store is away the view stays as it was: no replica is taken for dead because of that.
+//! Nor is one whose lease has ended: it may have lost the store alone, so it can be asked for an hour.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,20 +23,30 @@ pub struct Members {
     refreshed: Mutex<Option<Instant>>,
 }
 
-/// The replicas that live, as they were read last.
+/// The replicas that may be there, as they were read last.
 #[derive(Debug)]
 struct MembersView {
     /// By number of the process start.
     members: HashMap<u64, Member>,
-    /// Time at which a replica was new or gone, or began to drain.
+    /// Time at which a replica that serves was new, or gone.
     changed: Instant,
 }
 
+/// A replica that may be there.
 #[derive(Debug)]
 struct Member {
     url: Arc<str>,
+    is_live: bool,
+    /// Whether it lives, and takes users and agents.
     is_serving: bool,
     agents: u64,
+}
+
+impl MembersView {
+    /// Returns the replicas that serve.
+    fn serving(&self) -> BTreeSet<u64> {
+        self.members.iter().filter(|(_, member)| member.is_serving).map(|(replica, _)| *replica).collect()
+    }
 }
 
 impl Members {
@@ -46,7 +57,7 @@ impl Members {
         Self { store, view: RwLock::new(view), refreshed: Mutex::default() }
     }
 
-    /// Returns the address of a replica that lives.
+    /// Returns the address of a replica that lives, or may.
     ///
     /// # Errors
     /// [`StoreError`] for one that is not known while the store is away.
@@ -66,7 +77,7 @@ impl Members {
         Ok(known())
     }
 
-    /// Returns whether a replica lived when the view was read.
+    /// Returns whether a replica may have been there when the view was read.
     #[must_use]
     pub fn is_known(&self, replica: u64) -> bool {
         self.view.read().members.contains_key(&replica)
@@ -86,13 +97,15 @@ impl Members {
         self.view.read().changed.elapsed()
     }
 
-    /// Returns the replicas that lived when the view was read, with their addresses.
+    /// Returns the replicas that lived when the view was read, with their addresses, in no order.
     #[must_use]
-    pub fn all(&self) -> Vec<(u64, Arc<str>)> {
-        self.view.read().members.iter().map(|(replica, member)| (*replica, member.url.clone())).collect()
+    pub fn living(&self) -> Vec<(u64, Arc<str>)> {
+        let view = self.view.read();
+        let living = view.members.iter().filter(|(_, member)| member.is_live);
+        living.map(|(replica, member)| (*replica, member.url.clone())).collect()
     }
 
-    /// Reads the replicas that live.
+    /// Reads the replicas that may be there.
     ///
     /// # Errors
     /// [`StoreError`]; the view stays as it was.
@@ -100,21 +113,20 @@ impl Members {
     /// # Cancel safety
     /// Safe.
     pub async fn refresh(&self) -> Result<(), StoreError> {
-        let replicas = self.store.replicas().await?;
+        let replicas = self.store.known_replicas().await?;
         let member = |replica: StoredReplica| {
-            let is_serving = replica.state == ReplicaState::Serving && replica.drain.is_none();
-            let member = Member { url: replica.peer_url.into(), is_serving, agents: replica.report.agents };
+            let is_live = replica.is_live();
+            let is_serving = is_live && replica.state == ReplicaState::Serving && replica.drain.is_none();
+            let member = Member { url: replica.peer_url.into(), is_live, is_serving, agents: replica.report.agents };
             (replica.incarnation.get(), member)
         };
         let members: HashMap<u64, Member> = replicas.into_iter().map(member).collect();
         let mut view = self.view.write();
-        let is_same = |(replica, member): (&u64, &Member)| {
-            view.members.get(replica).is_some_and(|before| before.is_serving == member.is_serving)
-        };
-        if members.len() != view.members.len() || !members.iter().all(is_same) {
+        let before = view.serving();
+        view.members = members;
+        if view.serving() != before {
             view.changed = Instant::now();
         }
-        view.members = members;
         Ok(())
     }
 }
@@ -122,7 +134,7 @@ impl Members {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gateway_store::{Incarnation, NewReplica};
+    use gateway_store::{Incarnation, NewReplica, ReplicaState};
 
     async fn added(store: &Store, peer_url: &str) -> Incarnation {
         let lease = Duration::from_secs(60);
@@ -149,6 +161,20 @@ mod tests {
         assert_eq!(url(second).await, None);
         tokio::time::sleep(REFRESH_INTERVAL).await;
         assert_eq!(url(second).await.as_deref(), Some("https://b:1"));
+    }
+
+    #[tokio::test]
+    async fn replica_whose_lease_is_over_can_be_asked_and_does_not_count_as_living() {
+        let store = Store::open("sqlite::memory:").await.expect("a store");
+        let members = Members::new(store.clone());
+        let first = added(&store, "https://a:1").await;
+        members.refresh().await.expect("the store");
+        assert_eq!(members.living(), [(first.get(), "https://a:1".into())]);
+        store.renew_replica(first, ReplicaState::Serving, Duration::ZERO).await.expect("the store");
+        members.refresh().await.expect("the store");
+        assert_eq!(members.living(), []);
+        assert!(members.is_known(first.get()));
+        assert!(members.url_of(first.get()).await.expect("the store").is_some());
     }
 
     #[tokio::test]

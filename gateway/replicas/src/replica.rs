@@ -9,10 +9,7 @@ use gateway_agents::admission::{Candidate, RETRY_AFTER, refused};
 use gateway_agents::peers::{CarriedLane, FoundSession, PeerFuture, Peers};
 use gateway_agents::registry::{LiveSession, Registry, Subject};
 use gateway_agents::relays::ExpectedLane;
-use gateway_store::{
-    ClaimResult, Incarnation, SealedAgent, SealedGeneration, SessionClaim, SessionKey, SessionOwner, Store, StoreError,
-    WorkspaceId, wall_clock,
-};
+use gateway_store::{ClaimResult, Incarnation, SessionClaim, SessionKey, Store, StoreError, WorkspaceId};
 use gateway_types::WorkspaceName;
 use http::Response;
 use hyper::body::Incoming;
@@ -24,12 +21,14 @@ use tunnel_link::grpc::{Code, RpcRefused};
 use tunnel_proto::id::{Generation, SessionId};
 use tunnel_proto::reason::Reason;
 
+use crate::away::Place;
 use crate::carried::{CarriedAgent, LaneBody, names_of};
 use crate::changes::sender::Addressee;
 use crate::changes::set::ChangeSet;
 use crate::claims::{Claimed, Claims};
 use crate::connection::{PeerConnections, PeerError};
 use crate::idle::IdleLanes;
+use crate::late::LateClaims;
 use crate::members::Members;
 use crate::search::{SearchTurn, Searches};
 use crate::wire::{Displaced, LaneWish, SessionQuery};
@@ -45,6 +44,9 @@ const TIDY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Longest wait for the replica of a session that its agent resumes elsewhere: a new session is better than users that wait.
 const RESUME_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Longest wait for a replica whose lease has ended: it may be there, and more often is not.
+const HINT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Most displaced sessions that wait to be ended.
 const DISPLACED_MAX: usize = 4_096;
@@ -62,13 +64,15 @@ pub struct DisplacedSession {
 /// This process among the replicas.
 #[derive(Debug)]
 pub struct Replica {
-    incarnation: Incarnation,
-    store: Store,
-    registry: Arc<Registry>,
-    claims: Claims,
-    connections: PeerConnections,
-    members: Arc<Members>,
-    searches: Arc<Searches>,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) store: Store,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) claims: Claims,
+    /// Sessions whose places are still to be claimed.
+    pub(crate) late: LateClaims,
+    pub(crate) connections: Arc<PeerConnections>,
+    pub(crate) members: Arc<Members>,
+    pub(crate) searches: Arc<Searches>,
     displaced: mpsc::Sender<DisplacedSession>,
 }
 
@@ -84,7 +88,8 @@ impl Replica {
     ) -> (Self, mpsc::Receiver<DisplacedSession>) {
         let (displaced, waiting) = mpsc::channel(DISPLACED_MAX);
         let (members, searches) = (Arc::new(Members::new(store.clone())), Searches::new());
-        (Self { incarnation, store, registry, claims, connections, members, searches, displaced }, waiting)
+        let (late, connections) = (LateClaims::default(), Arc::new(connections));
+        (Self { incarnation, store, registry, claims, late, connections, members, searches, displaced }, waiting)
     }
 
     /// Returns the connections to other replicas.
@@ -102,26 +107,36 @@ impl Replica {
         let later = |message: &str| refused(Code::Unavailable, message, Some(RETRY_AFTER));
         let key = self.key_of(candidate).await.map_err(|_| later("the store is away"))?;
         let Some(key) = key else { return Err(later("there is no such workspace")) };
-        let (instance, credential) = (candidate.hello.instance, candidate.lease.credential.to_string());
-        let agent = SealedAgent { key, credential: &credential, instance };
-        let known = self.store.sealed_generation(&agent, &candidate.hello.seal).map(|sealed| sealed.generation);
-        let claim = SessionClaim { key, instance, known };
+        let proved = self.proved(candidate, key);
+        let known = proved.map(|sealed| sealed.generation);
+        let claim = SessionClaim { key, instance: candidate.hello.instance, known, is_late: false };
         match self.claims.claim(claim).await {
             Claimed::Answered(ClaimResult::Owned { generation, previous }) => {
-                if let Some((owner, generation)) = previous.filter(|(owner, _)| *owner != self.incarnation) {
-                    let subject = candidate.subject.clone();
-                    let displaced = DisplacedSession { subject, owner, generation, instance };
-                    if self.displaced.try_send(displaced).is_err() {
-                        debug!(agent = %candidate.subject, replica = %owner, "too many displaced sessions to end");
-                    }
-                }
+                self.end_previous(&candidate.subject, previous, candidate.hello.instance);
                 Ok(Generation::new(generation))
             }
             Claimed::Answered(ClaimResult::Displaced) => {
                 Err(refused(Code::Aborted, "a newer agent with the same token took over", None))
             }
-            Claimed::NoLease => Err(later("this replica has to start anew")),
+            // What is written for a cluster is fenced by the place of its agent's session.
+            Claimed::NoLease | Claimed::Away if matches!(key, SessionKey::Cluster(_)) => {
+                Err(later("the store is away"))
+            }
+            // Soon renewed, unless others ended this replica.
+            Claimed::NoLease => self.admit_late(candidate, key, proved),
+            Claimed::Away if self.store.availability().outage().is_some() => self.admit_late(candidate, key, proved),
             Claimed::Away => Err(later("the store is away")),
+        }
+    }
+
+    /// Has the session ended that had a place before, if it is another replica's. The one that has the place now is of process
+    /// `instance`.
+    pub(crate) fn end_previous(&self, subject: &Subject, previous: Option<(Incarnation, u64)>, instance: u64) {
+        if let Some((owner, generation)) = previous.filter(|(owner, _)| *owner != self.incarnation) {
+            let displaced = DisplacedSession { subject: subject.clone(), owner, generation, instance };
+            if self.displaced.try_send(displaced).is_err() {
+                debug!(agent = %subject, replica = %owner, "too many displaced sessions to end");
+            }
         }
     }
 
@@ -168,8 +183,8 @@ impl Replica {
 
     /// Returns the other replicas that live.
     pub(crate) fn others(&self) -> Vec<Addressee> {
-        let all = self.members.all().into_iter();
-        let others = all.filter(|(replica, _)| *replica != self.incarnation.get());
+        let living = self.members.living().into_iter();
+        let others = living.filter(|(replica, _)| *replica != self.incarnation.get());
         others.map(|(replica, url)| Addressee { replica, url }).collect()
     }
 
@@ -179,7 +194,12 @@ impl Replica {
         self.connections.announce(&peer, changes.to_wire()).await
     }
 
-    /// Returns the address of a replica that lives.
+    /// Returns how many other replicas serve.
+    fn others_serving(&self) -> usize {
+        self.members.agents_of_others(self.incarnation.get()).len()
+    }
+
+    /// Returns the address of a replica that lives, or may.
     pub(crate) async fn url_of(&self, replica: u64) -> Result<Option<Arc<str>>, FindError> {
         self.members.url_of(replica).await.map_err(FindError::Store)
     }
@@ -221,23 +241,28 @@ impl Replica {
         }
     }
 
-    async fn owner_of(&self, subject: &Subject) -> Result<Option<SessionOwner>, StoreError> {
-        match subject {
-            Subject::Workspace(name) => self.store.workspace_session(name).await,
+    /// Returns the place of the session of a workspace or cluster. While the store is away, the other replicas are asked for that of
+    /// a workspace.
+    async fn place_of(&self, subject: &Subject) -> Result<Option<Place>, FindError> {
+        let owner = match subject {
+            Subject::Workspace(name) => match self.store.workspace_session(name).await {
+                Err(error) if error.is_unanswered() => return self.ask_all(name).await,
+                owner => owner,
+            },
             Subject::Cluster(name) => self.store.cluster_session(name).await,
-        }
+        };
+        Ok(owner.map_err(FindError::Store)?.map(Place::from))
     }
 
     /// Has a lane to the agent of a workspace or cluster end here, and waits for it: one that the agent adds, or a hop lane. `None`
     /// if no other replica has its session.
     async fn open_lane(&self, subject: &Subject) -> Result<Option<Arc<LiveSession>>, FindError> {
-        let owner = self.owner_of(subject).await.map_err(FindError::Store)?;
-        let is_other = |owner: &SessionOwner| owner.incarnation != self.incarnation;
-        let Some(owner) = owner.filter(is_other) else { return Ok(None) };
+        let is_other = |place: &Place| place.replica != self.incarnation.get();
+        let Some(place) = self.place_of(subject).await?.filter(is_other) else { return Ok(None) };
         let is_its = |session: &Arc<LiveSession>| {
             // A hop lane of an earlier session leads to a replica from which the agent has gone.
-            let is_stale = session.is_hop() && session.generation.get() != owner.generation;
-            session.instance == owner.instance && !session.tunnel.is_ended() && !is_stale
+            let is_stale = session.is_hop() && session.generation().get() != place.generation;
+            session.instance == place.instance && !session.tunnel.is_ended() && !is_stale
         };
         let relay = || self.registry.relay(subject).filter(is_its);
         if let Some(session) = relay() {
@@ -247,29 +272,36 @@ impl Replica {
         let now = Instant::now();
         let ticket = self.registry.expected.announce(now).map_err(|_| FindError::Randomness)?;
         let Some(ticket) = ticket else { return Err(FindError::TooMany) };
-        let peer = self.connections.to(owner.incarnation.get(), &owner.peer_url);
+        let peer = self.connections.to(place.replica, &place.url);
         let (workspace, cluster) = names_of(subject);
         let wish = LaneWish {
             workspace,
             cluster,
-            generation: owner.generation,
+            generation: place.generation,
             replica: self.incarnation.get(),
             ticket: ticket.shown.clone(),
             hop: false,
         };
         let mut arrivals = self.registry.relay_arrivals();
-        let wanted = match self.connections.want_lane(&peer, wish.clone()).await {
+        let wanted = self.connections.want_lane(&peer, wish.clone());
+        let wanted = if place.is_sure {
+            wanted.await
+        } else {
+            // Its lease has ended: without an answer it is gone.
+            timeout(HINT_PATIENCE, wanted).await.ok().and_then(Result::ok).map_or(Ok(None), Ok)
+        };
+        let wanted = match wanted {
             Ok(Some(wanted)) => wanted,
             other => {
                 self.registry.expected.forget(&ticket);
                 return other.map(|_| None).map_err(FindError::Peer);
             }
         };
-        let workspace = match owner.key {
+        let workspace = match place.key {
             SessionKey::Workspace(id) => Some(id),
             SessionKey::Cluster(_) => None,
         };
-        let (instance, generation) = (wanted.instance, Generation::new(owner.generation));
+        let (instance, generation) = (wanted.instance, Generation::new(place.generation));
         self.registry
             .expected
             .settle(&ticket, ExpectedLane { subject: subject.clone(), workspace, instance, generation });
@@ -278,7 +310,7 @@ impl Replica {
         loop {
             if let Some(session) = relay() {
                 let is_hop = session.is_hop();
-                info!(agent = %subject, replica = %owner.incarnation, is_hop, took = ?now.elapsed(), "relay lane up");
+                info!(agent = %subject, replica = place.replica, is_hop, took = ?now.elapsed(), "relay lane up");
                 return Ok(Some(session));
             }
             tokio::select! {
@@ -336,8 +368,12 @@ impl Peers for Replica {
         Box::pin(async {
             // Others may have come or gone since the last renewal; while the store is away, the view stays.
             self.members.refresh().await.ok();
-            !self.members.agents_of_others(self.incarnation.get()).is_empty()
+            self.others_serving() > 0
         })
+    }
+
+    fn others(&self) -> usize {
+        self.others_serving()
     }
 
     fn claim<'a>(&'a self, candidate: &'a Candidate) -> PeerFuture<'a, Result<Generation, RpcRefused>> {
@@ -345,16 +381,12 @@ impl Peers for Replica {
     }
 
     fn seal(&self, session: &LiveSession) -> Bytes {
-        let Some(workspace) = session.workspace else { return Bytes::new() };
-        let (key, credential) = (SessionKey::Workspace(workspace), session.credential().to_string());
-        let agent = SealedAgent { key, credential: &credential, instance: session.instance };
-        let sealed = SealedGeneration { generation: session.generation.get(), at: wall_clock() };
-        self.store.seal_generation(&agent, sealed).into()
+        self.seal_of(session)
     }
 
     fn released(&self, session: &LiveSession) {
         let Some(workspace) = session.workspace else { return };
-        self.claims.release(SessionKey::Workspace(workspace), session.generation.get());
+        self.claims.release(SessionKey::Workspace(workspace), session.generation().get());
     }
 
     fn has_session<'a>(
@@ -403,4 +435,6 @@ pub(crate) enum FindError {
     TooMany,
     #[error("the agent added no lane in time")]
     NoLane,
+    #[error("the store is away, and not all other replicas answered")]
+    NoAnswer,
 }

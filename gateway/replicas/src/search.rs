@@ -18,6 +18,9 @@ const SETTLED_TIME: Duration = Duration::from_secs(1);
 /// Most searches a second, as many at once.
 const SEARCHES_PER_SECOND: NonZeroU32 = NonZeroU32::MIN.saturating_add(199);
 
+/// Most questions to all other replicas a second, while the store is away.
+const QUESTIONS_PER_SECOND: NonZeroU32 = NonZeroU32::MIN.saturating_add(49);
+
 /// Number of searches that are remembered, from which the old ones are removed.
 const SEARCHES_KEPT: usize = 1_024;
 
@@ -26,6 +29,7 @@ const SEARCHES_KEPT: usize = 1_024;
 pub(crate) struct Searches {
     searches: Mutex<HashMap<Subject, Search>>,
     turns: DefaultDirectRateLimiter,
+    questions: DefaultDirectRateLimiter,
 }
 
 #[derive(Debug)]
@@ -59,7 +63,13 @@ impl Searches {
     /// Makes an empty one.
     pub(crate) fn new() -> Arc<Self> {
         let turns = RateLimiter::direct(Quota::per_second(SEARCHES_PER_SECOND));
-        Arc::new(Self { searches: Mutex::default(), turns })
+        let questions = RateLimiter::direct(Quota::per_second(QUESTIONS_PER_SECOND));
+        Arc::new(Self { searches: Mutex::default(), turns, questions })
+    }
+
+    /// Returns whether all other replicas may be asked now.
+    pub(crate) fn may_question(&self) -> bool {
+        self.questions.check().is_ok()
     }
 
     /// Begins a search, unless there is one.
@@ -145,6 +155,14 @@ mod tests {
         let (searches, now) = (Searches::new(), tokio::time::Instant::now().into_std());
         drop(first(&searches, 1, now));
         drop(first(&searches, 1, now));
+    }
+
+    #[test]
+    fn questions_to_all_replicas_have_a_bound_of_their_own() {
+        let (searches, began) = (Searches::new(), tokio::time::Instant::now());
+        let asked = (0..10_000).filter(|_| searches.may_question()).count();
+        let most = 50 + 50 * (usize::try_from(began.elapsed().as_secs()).expect("short") + 1);
+        assert!((50..=most).contains(&asked), "{asked}");
     }
 
     /// A flood for agents that are away reads the store no more than this (a peer's outage began with such a flood).

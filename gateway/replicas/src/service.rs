@@ -24,7 +24,9 @@ use crate::changes::set::ChangeSet;
 use crate::connection::CALL_TIMEOUT;
 use crate::hop::Hops;
 use crate::wire::peers_server::{Peers, PeersServer};
-use crate::wire::{Announcement, Displaced, Done, Introduction, LaneWish, SessionQuery, WantedLane};
+use crate::wire::{
+    Announcement, Displaced, Done, Introduction, LaneWish, SessionPlace, SessionQuery, WantedLane, WorkspaceQuery,
+};
 
 /// Path of the call that carries a lane.
 pub(crate) const CARRY_LANE: &str = "/peers.v1.Peers/CarryLane";
@@ -141,6 +143,22 @@ impl Peers for PeerCalls {
         }
     }
 
+    async fn find_session(
+        &self,
+        request: tonic::Request<WorkspaceQuery>,
+    ) -> Result<tonic::Response<SessionPlace>, Status> {
+        self.introduced()?;
+        let name = request.into_inner().workspace.parse();
+        let name = name.map_err(|_| Status::invalid_argument("no workspace's name"))?;
+        let session = self.service.registry.of(&Subject::Workspace(name));
+        // Without a link, its agent may be elsewhere by now.
+        let session = session.filter(|session| !session.tunnel.is_ended() && !session.tunnel.is_detached());
+        let found = session.and_then(|session| Some((session.workspace?, session)));
+        let (workspace, session) = found.ok_or_else(|| Status::not_found("no session with a link is here"))?;
+        let (generation, instance) = (session.generation().get(), session.instance);
+        Ok(tonic::Response::new(SessionPlace { workspace_id: workspace.to_string(), generation, instance }))
+    }
+
     async fn displace(&self, request: tonic::Request<Displaced>) -> Result<tonic::Response<Done>, Status> {
         let peer = self.introduced()?;
         let Displaced { workspace, cluster, generation, instance } = request.into_inner();
@@ -167,7 +185,7 @@ impl Peers for PeerCalls {
 impl PeerCalls {
     /// Returns a session of this process.
     fn session(&self, subject: &Subject, generation: u64) -> Result<Arc<LiveSession>, Status> {
-        let session = self.service.registry.of(subject).filter(|session| session.generation.get() == generation);
+        let session = self.service.registry.of(subject).filter(|session| session.generation().get() == generation);
         session.ok_or_else(|| Status::new(Code::NotFound, "the session is not here"))
     }
 }

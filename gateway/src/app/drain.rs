@@ -11,13 +11,11 @@ use tunnel_link::drain::{Drain, DrainResult};
 use tunnel_proto::reason::Reason;
 
 use super::App;
+use super::redial::redial_after;
 use super::replicas::ReplicaParts;
 use gateway_agents::peers::MaybePeers;
 use gateway_agents::registry::{LiveSession, Registry};
 use gateway_store::DrainRequest;
-
-/// Earliest redial of agents after their session was drained, so that a restart does not become a storm.
-const REDIAL_AFTER: Duration = Duration::from_secs(1);
 
 /// Longest wait for agents that were asked to move, behind the time over which they spread.
 const MOVE_PATIENCE: Duration = Duration::from_secs(10);
@@ -78,10 +76,11 @@ impl SessionsDrain {
             Some(_) | None => false,
         };
         let spread = spread_of(sessions.len(), self.moves_per_second).min(deadline / 2);
-        for session in &sessions {
-            if !(have_room && session.ask_to_move(deadline, spread)) {
-                session.tunnel.drain(deadline, REDIAL_AFTER);
-            }
+        let moves = |session: &&Arc<LiveSession>| have_room && session.ask_to_move(deadline, spread);
+        let waiting: Vec<_> = sessions.iter().filter(|session| !moves(session)).collect();
+        let others = self.peers.as_ref().map_or(0, |peers| peers.others());
+        for (index, session) in waiting.iter().enumerate() {
+            session.tunnel.drain(deadline, redial_after(index, waiting.len(), others, self.moves_per_second));
         }
         // Requests and streams first; sessions carry them, and are closed when these are through or time is up.
         let (drained, cut) = tokio::join!(self.drain.run(deadline), self.close_when_quiet(deadline, spread));

@@ -161,14 +161,7 @@ impl ReplicaParts {
         works.insert(Duty::Sweeps, Box::new(|held| Box::pin(sweep(held))));
         let stops = KeeperStops { draining: draining.clone(), closed: closed.clone(), lost: lost.clone() };
         leaving.spawn(DutyKeeper::new(base.store.clone(), incarnation, works).run(stops));
-        leaving.spawn(lease::keep(
-            store,
-            replica.members().clone(),
-            incarnation,
-            draining,
-            closed_at_end,
-            lost.clone(),
-        ));
+        leaving.spawn(lease::keep(store, replica.clone(), incarnation, draining, closed_at_end, lost.clone()));
         let report = {
             let (registry, agents) = (base.registry.clone(), agents.clone());
             move || ReplicaReport {
@@ -185,6 +178,8 @@ impl ReplicaParts {
         background.spawn(writer);
         background.spawn(replica.clone().end_displaced(displaced, closed.clone()));
         travelling.execute(replica.clone(), base.store.clone(), &base.metrics, background, closed);
+        background.spawn(replica.clone().claim_late(closed.clone()));
+        background.spawn(replica.clone().renew_seals(closed.clone()));
         background.spawn(replica.clone().tidy(closed.clone()));
         let (registry, agents) = (base.registry.clone(), agents.clone());
         let hops = Hops::new(replica, agents.clone(), background.clone(), closed.clone());

@@ -104,7 +104,11 @@ mod tests {
             let jobs = [job(store, "one").await, job(store, "two").await, job(store, "three").await];
             let cluster = store.ensure_cluster(&"prod".parse().unwrap(), NOW).await.unwrap().id;
             let claims = async |owner, key| {
-                store.claim_sessions(owner, &[SessionClaim { key, instance: 7, known: None }]).await.unwrap().unwrap();
+                store
+                    .claim_sessions(owner, &[SessionClaim { key, instance: 7, known: None, is_late: false }])
+                    .await
+                    .unwrap()
+                    .unwrap();
             };
             claims(replicas[0], SessionKey::Workspace(jobs[0])).await;
             claims(replicas[1], SessionKey::Workspace(jobs[1])).await;

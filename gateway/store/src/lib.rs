@@ -80,7 +80,7 @@ pub use environments::{
     StateSet, StoredEnvironment, Tries,
 };
 pub use fence::Fence;
-pub use generations::{SealedAgent, SealedGeneration};
+pub use generations::{ProvedAgent, SealedAdmission, SealedAgent, SealedGeneration};
 pub use json::canonical_json;
 pub use lifecycles::Observation;
 pub use managed::{KubernetesState, ManagedWorkspace, Runs};
@@ -89,7 +89,7 @@ pub use model::{
     TokenRecord, TokenRotation, TokenSubject, User, Workspace, WorkspaceId,
 };
 pub use replicas::{
-    DifferingReplica, DrainRequest, Incarnation, NewReplica, ReplicaReport, ReplicaState, StoredReplica,
+    DifferingReplica, DrainRequest, Incarnation, NewReplica, Renewal, ReplicaReport, ReplicaState, StoredReplica,
 };
 pub use sessions::{CLAIMS_MAX, ClaimResult, SessionClaim, SessionKey, SessionOwner};
 pub use shared_sign_ins::Obsolete;

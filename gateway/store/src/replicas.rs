@@ -30,9 +30,9 @@ macro_rules! clocked {
 }
 pub(super) use clocked;
 
-/// Time after the end of a lease in which it may be taken up again, if nothing was written meanwhile because the store was away.
-/// As long, the places of its sessions are kept for it, unless others claim them.
-pub(super) const REVIVAL_TIME: Duration = Duration::from_secs(60 * 60);
+/// Time after the end of a lease in which its replica may still be there: as long, the places of its sessions are kept for it,
+/// unless others claim them, and others ask it before they take its agents for absent.
+pub(super) const HINT_TIME: Duration = Duration::from_hours(1);
 
 /// Number of one process start of a replica, given out by the database: it grows, and is never used twice. Displays as the
 /// number.
@@ -96,7 +96,7 @@ pub struct NewReplica<'a> {
     pub lease: Duration,
 }
 
-/// A replica that lives.
+/// A replica that lives, or may.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredReplica {
     /// Number of its process start.
@@ -107,7 +107,7 @@ pub struct StoredReplica {
     pub version: String,
     /// State that it reported last.
     pub state: ReplicaState,
-    /// Rest of its lease.
+    /// Rest of its lease; zero if it is over.
     pub lives_for: Duration,
     /// Time since its start.
     pub age: Duration,
@@ -115,6 +115,14 @@ pub struct StoredReplica {
     pub report: ReplicaReport,
     /// The drain that was asked of it.
     pub drain: Option<DrainRequest>,
+}
+
+impl StoredReplica {
+    /// Returns whether its lease lives. If not, only the replica itself knows whether it is there.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        !self.lives_for.is_zero()
+    }
 }
 
 /// What a replica reports of itself.
@@ -148,6 +156,17 @@ impl DrainRequest {
     fn read(column: i64) -> Option<Self> {
         [Self::Finish, Self::Now].into_iter().find(|request| request.column() == column)
     }
+}
+
+/// Result of the renewal of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewal {
+    /// It had not ended.
+    Live,
+    /// It was over, and counts again.
+    Revived,
+    /// It was given up, or other replicas now have other settings: that process start must not go on.
+    Ended,
 }
 
 /// A live replica has another setting in which all have to agree.
@@ -194,7 +213,9 @@ impl Store {
         Ok(Ok(incarnation))
     }
 
-    /// Renews a lease. `false` if it was over: others may have what that process start had, so it must not go on.
+    /// Renews a lease. One that was over is taken up again, unless it was given up: while the store is away for all, all
+    /// leases end, and the store cannot tell that from a process that stood still. What others took over meanwhile stays theirs,
+    /// because each thing that a replica owns names its owner in a row of its own; the caller finds out what that is.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -203,34 +224,36 @@ impl Store {
         incarnation: Incarnation,
         state: ReplicaState,
         lease: Duration,
-    ) -> Result<bool, StoreError> {
-        let statement =
+    ) -> Result<Renewal, StoreError> {
+        let live =
             clocked!("UPDATE replicas SET state = $1, expires_at = $2 + ", " WHERE id = $3 AND expires_at > ", "");
-        let statement = statement.bind(state.as_str()).bind(milliseconds(lease)).bind(incarnation.0);
-        Ok(statement.execute(&self.writer).await? > 0)
+        let live = live.bind(state.as_str()).bind(milliseconds(lease)).bind(incarnation.0);
+        if live.execute(&self.writer).await? > 0 {
+            return Ok(Renewal::Live);
+        }
+        // Others may have begun meanwhile with settings in which all have to agree.
+        let over = clocked!(
+            "UPDATE replicas SET state = $1, expires_at = $2 + ",
+            " WHERE id = $3 AND expires_at > 0 AND NOT EXISTS (SELECT 1 FROM replicas AS other WHERE other.expires_at > ",
+            " AND (other.zone <> replicas.zone OR other.public_url <> replicas.public_url))"
+        );
+        let over = over.bind(state.as_str()).bind(milliseconds(lease)).bind(incarnation.0);
+        Ok(if over.execute(&self.writer).await? > 0 { Renewal::Revived } else { Renewal::Ended })
     }
 
-    /// Takes up a lease again that ended while the store was away, for all replicas alike; for a process that was
-    /// itself paused, or cut off from a store that others reached, the others have gone on without it. `false` if it was
-    /// given up, or ended too long ago.
-    ///
-    /// Whatever others took meanwhile is theirs: sessions and duties name their owner in rows of their own.
+    /// Returns the replicas that may be there, the oldest first: those that live, and those whose lease ended in the last hour
+    /// without being given up. These may have lost the store alone, and serve their agents.
     ///
     /// # Errors
-    /// [`StoreError::Database`].
-    pub async fn revive_replica(
-        &self,
-        incarnation: Incarnation,
-        state: ReplicaState,
-        lease: Duration,
-    ) -> Result<bool, StoreError> {
+    /// [`StoreError::Database`] or [`StoreError::Corrupt`].
+    pub async fn known_replicas(&self) -> Result<Vec<StoredReplica>, StoreError> {
         let statement = clocked!(
-            "UPDATE replicas SET state = $1, expires_at = $2 + ",
-            " WHERE id = $3 AND expires_at > 0 AND expires_at + $4 > ",
-            ""
+            "SELECT replicas.*, expires_at - ",
+            " AS lives_for, ",
+            " - since AS age FROM replicas WHERE expires_at > 0 AND expires_at + $1 > ",
+            " ORDER BY id"
         );
-        let statement = statement.bind(state.as_str()).bind(milliseconds(lease)).bind(incarnation.0);
-        Ok(statement.bind(milliseconds(REVIVAL_TIME)).execute(&self.writer).await? > 0)
+        statement.bind(milliseconds(HINT_TIME)).fetch_all(&self.readers).await?.iter().map(read).collect()
     }
 
     /// Returns the replicas that live, the oldest first.
@@ -332,18 +355,25 @@ mod tests {
             let living = store.replicas().await.unwrap();
             assert_eq!(living.iter().map(|one| one.incarnation).collect::<Vec<_>>(), [first, second]);
             assert!(living.iter().all(|one| one.lives_for <= LEASE && one.lives_for > LEASE / 2), "{living:?}");
-            assert!(store.renew_replica(first, ReplicaState::Draining, LEASE).await.unwrap());
+            let renewed =
+                async |replica, lease| store.renew_replica(replica, ReplicaState::Draining, lease).await.unwrap();
+            assert_eq!(renewed(first, LEASE).await, Renewal::Live);
             let living = store.replicas().await.unwrap();
             assert_eq!((living[0].state, &*living[0].peer_url), (ReplicaState::Draining, "https://a:1"));
-            // Its time is over: it is not taken back.
-            assert!(store.renew_replica(first, ReplicaState::Serving, Duration::ZERO).await.unwrap());
-            assert!(!store.renew_replica(first, ReplicaState::Serving, LEASE).await.unwrap());
-            assert!(store.revive_replica(first, ReplicaState::Serving, LEASE).await.unwrap(), "it was not given up");
-            assert!(store.renew_replica(first, ReplicaState::Serving, LEASE).await.unwrap());
+            assert_eq!(renewed(first, Duration::ZERO).await, Renewal::Live);
+            let known = async || {
+                let known = store.known_replicas().await.unwrap();
+                known.iter().map(|one| (one.incarnation, one.is_live())).collect::<Vec<_>>()
+            };
+            assert_eq!(known().await, [(first, false), (second, true)], "it may be there");
+            assert_eq!(renewed(first, LEASE).await, Renewal::Revived);
+            assert_eq!(renewed(first, LEASE).await, Renewal::Live);
+            assert_eq!(known().await, [(first, true), (second, true)]);
             store.end_replica(first).await.unwrap();
-            assert!(!store.revive_replica(first, ReplicaState::Serving, LEASE).await.unwrap(), "it was");
+            assert_eq!(known().await, [(second, true)], "it was given up");
+            assert_eq!(renewed(first, LEASE).await, Renewal::Ended);
             store.end_replica(second).await.unwrap();
-            assert!(!store.renew_replica(second, ReplicaState::Serving, LEASE).await.unwrap());
+            assert_eq!(renewed(second, LEASE).await, Renewal::Ended);
             assert_eq!(store.replicas().await.unwrap(), []);
             assert!(store.add_replica(&new("https://a:1")).await.unwrap().unwrap() > second);
         })
@@ -380,8 +410,10 @@ mod tests {
             let other = NewReplica { zone: "other.test", ..new("https://b:1") };
             let differs = DifferingReplica { incarnation: first, what: "zone", theirs: "z.test".into() };
             assert_eq!(store.add_replica(&other).await.unwrap(), Err(differs));
-            store.end_replica(first).await.unwrap();
+            store.renew_replica(first, ReplicaState::Serving, Duration::ZERO).await.unwrap();
             assert!(store.add_replica(&other).await.unwrap().is_ok());
+            let renewed = store.renew_replica(first, ReplicaState::Serving, LEASE).await.unwrap();
+            assert_eq!(renewed, Renewal::Ended, "it would differ from one that lives");
         })
         .await;
     }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde_json::{Value, json};
 
 use super::database::{Row, Transaction, sql, sql_of};
-use super::replicas::{Incarnation, REVIVAL_TIME, clocked, milliseconds};
+use super::replicas::{HINT_TIME, Incarnation, clocked, milliseconds};
 use super::{About, ClusterId, Store, StoreError, WorkspaceId};
 use gateway_types::{ClusterName, WorkspaceName};
 
@@ -43,6 +43,8 @@ pub struct SessionClaim {
     pub instance: u64,
     /// Generation that the agent has proved to have had.
     pub known: Option<u64>,
+    /// Whether the session came up before it could be claimed, with the generation `known`. What was claimed since stays.
+    pub is_late: bool,
 }
 
 /// Result of a claim.
@@ -59,7 +61,7 @@ pub enum ClaimResult {
     Displaced,
 }
 
-/// The place of a session, which is taken.
+/// The place of a session, and who took it last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionOwner {
     /// The workspace or cluster.
@@ -72,6 +74,8 @@ pub struct SessionOwner {
     pub generation: u64,
     /// Number of the agent's process.
     pub instance: u64,
+    /// Whether the replica's lease lives. If not, only the replica itself knows whether it is there.
+    pub is_live: bool,
 }
 
 /// A row, as it is decided on.
@@ -183,37 +187,43 @@ impl Store {
         .await
     }
 
-    /// Returns the live replica that has the session of a workspace. One look-up, by unique keys.
+    /// Returns the replica that has the session of a workspace, or had it when its lease ended. One look-up, by unique keys.
     ///
     /// # Errors
     /// [`StoreError::Database`].
     pub async fn workspace_session(&self, name: &WorkspaceName) -> Result<Option<SessionOwner>, StoreError> {
         let statement = clocked!(
-            "SELECT subject, generation, instance, replicas.id, peer_url FROM workspaces \
+            "SELECT subject, generation, instance, replicas.id, peer_url, expires_at - ",
+            " AS lives_for FROM workspaces \
              JOIN sessions ON kind = 1 AND subject = workspaces.id JOIN replicas ON replicas.id = sessions.owner \
-             WHERE workspaces.name = $1 AND expires_at > ",
+             WHERE workspaces.name = $1 AND expires_at > 0 AND expires_at + $2 > ",
             ""
         );
-        let row = statement.bind(name.as_str()).fetch_optional(&self.readers).await?;
+        let statement = statement.bind(name.as_str()).bind(milliseconds(HINT_TIME));
+        let row = statement.fetch_optional(&self.readers).await?;
         row.as_ref().map(|row| owner_in(row, |id| SessionKey::Workspace(WorkspaceId(id)))).transpose()
     }
 
-    /// Returns the live replica that has the session of a cluster's agent. One look-up, by unique keys.
+    /// Returns the replica that has the session of a cluster's agent, or had it when its lease ended. One look-up, by unique
+    /// keys.
     ///
     /// # Errors
     /// [`StoreError::Database`].
     pub async fn cluster_session(&self, name: &ClusterName) -> Result<Option<SessionOwner>, StoreError> {
         let statement = clocked!(
-            "SELECT subject, generation, instance, replicas.id, peer_url FROM clusters \
+            "SELECT subject, generation, instance, replicas.id, peer_url, expires_at - ",
+            " AS lives_for FROM clusters \
              JOIN sessions ON kind = 2 AND subject = clusters.id JOIN replicas ON replicas.id = sessions.owner \
-             WHERE clusters.name = $1 AND expires_at > ",
+             WHERE clusters.name = $1 AND expires_at > 0 AND expires_at + $2 > ",
             ""
         );
-        let row = statement.bind(name.as_str()).fetch_optional(&self.readers).await?;
+        let statement = statement.bind(name.as_str()).bind(milliseconds(HINT_TIME));
+        let row = statement.fetch_optional(&self.readers).await?;
         row.as_ref().map(|row| owner_in(row, |id| SessionKey::Cluster(ClusterId(id)))).transpose()
     }
 
-    /// Removes free rows, and those of replicas whose lease does not come back, at most so many; raises the floor to their generations.
+    /// Removes free rows, and those of replicas that gave their lease up or have had none for an hour, at most so many; raises
+    /// the floor to their generations.
     /// Returns how many.
     ///
     /// # Errors
@@ -228,8 +238,9 @@ impl Store {
              (SELECT id FROM replicas WHERE expires_at > 0 AND expires_at + $2 > ",
             ") ORDER BY kind, subject LIMIT $1"
         );
+        let free = free.bind(most).bind(milliseconds(HINT_TIME));
         let (mut highest, mut free_rows) = (0, Vec::new());
-        for row in free.bind(most).bind(milliseconds(REVIVAL_TIME)).fetch_all(&mut transaction).await? {
+        for row in free.fetch_all(&mut transaction).await? {
             let generation: i64 = row.get("generation")?;
             highest = highest.max(generation);
             free_rows.push(json!([row.get::<i64>("kind")?, row.get::<i64>("subject")?, generation]));
@@ -289,10 +300,15 @@ fn decide(rows: &mut SessionRows, claim: &SessionClaim, owner: Incarnation, floo
     let before = rows.get(&key).copied();
     if let (Some(before), Some(known)) = (before, known)
         && before.owner.is_some()
-        && before.generation > known
-        && before.instance != instance
     {
-        return ClaimResult::Displaced;
+        let is_same = before.instance == instance;
+        // A process that comes with what it knows is newer than its own earlier claims; a session that was there before is not.
+        if before.generation > known && (claim.is_late || !is_same) {
+            return ClaimResult::Displaced;
+        }
+        if claim.is_late && before.generation == known && is_same && before.owner == Some(owner.0) {
+            return ClaimResult::Owned { generation: unsigned(known), previous: None };
+        }
     }
     let highest = before.map_or(0, |row| row.generation).max(known.unwrap_or(0)).max(floor);
     let (generation, owner) = (highest.saturating_add(1), Some(owner.0));
@@ -308,6 +324,7 @@ fn owner_in(row: &Row, key: impl FnOnce(i64) -> SessionKey) -> Result<SessionOwn
         peer_url: row.get("peer_url")?,
         generation: unsigned(row.get("generation")?),
         instance: row.get::<i64>("instance")?.cast_unsigned(),
+        is_live: row.get::<i64>("lives_for")? > 0,
     })
 }
 

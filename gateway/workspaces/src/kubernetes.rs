@@ -117,7 +117,7 @@ impl KubernetesController {
             return Conversation::open(self, session, cluster, stop).await?.run().await;
         };
         let key = SessionKey::Cluster(cluster.id);
-        let fence = Fence::of_session(key, replica, session.generation.get(), stop.clone());
+        let fence = Fence::of_session(key, replica, session.generation().get(), stop.clone());
         let fenced = Self { store: self.store.fenced(fence), ..self.clone() };
         Conversation::open(&fenced, session, cluster, stop).await?.run().await
     }

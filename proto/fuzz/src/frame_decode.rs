@@ -55,6 +55,7 @@ fn held(body: &Body) -> usize {
         Body::Credit { grants } => grants.iter().map(|Grant { .. }| 4).sum(),
         Body::Close { detail, .. } => detail.len(),
         Body::OpenLane(relay) => relay.ticket.len(),
+        Body::Seal(seal) => seal.len(),
         Body::Acknowledge
         | Body::Accept { .. }
         | Body::Finish { .. }
@@ -74,6 +75,7 @@ fn payload(body: &Body) -> Option<&Bytes> {
         | Body::Welcome(_)
         | Body::Credit { .. }
         | Body::OpenLane(_)
+        | Body::Seal(_)
         | Body::Close { .. }
         | Body::Acknowledge
         | Body::Accept { .. }

@@ -200,6 +200,27 @@ impl Session {
         .await
     }
 
+    /// Gives the agent a newer seal of its generation, if it has a link.
+    pub fn renew_seal(&self, seal: Bytes) {
+        self.with(|state| state.mux.renew_seal(seal));
+    }
+
+    /// Waits for the next seal of the gateway, by the task that waits for links. `None` when the session is over.
+    ///
+    /// Cancel safety: safe; a seal is taken only by the call that returns it.
+    pub async fn seal_renewed(&self) -> Option<Bytes> {
+        std::future::poll_fn(|context| {
+            self.with(|state| match state.seal.take() {
+                None if state.end.is_none() => {
+                    register(&mut state.link_requests_waker, context);
+                    Poll::Pending
+                }
+                seal => Poll::Ready(seal.map(|seal| *seal)),
+            })
+        })
+        .await
+    }
+
     /// Returns the gateway's request to attach elsewhere, once there is one.
     #[must_use]
     pub fn drain_request(&self) -> Option<DrainRequest> {

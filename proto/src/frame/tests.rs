@@ -85,6 +85,7 @@ fn any_body() -> impl Strategy<Value = Body> {
             moves
         }),
         Just(Body::OpenLane(relay())),
+        Just(Body::Seal(Bytes::from_static(b"a newer seal"))),
         reason_and_text().prop_map(|(reason, detail)| Body::Close { reason, detail }),
     ]
 }

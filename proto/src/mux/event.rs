@@ -1,5 +1,7 @@
 //! Events that the shell passes on to the application.
 
+use bytes::Bytes;
+
 use crate::frame::Open;
 use crate::hello::RelayTicket;
 use crate::id::ChannelId;
@@ -23,6 +25,8 @@ pub enum MuxEvent {
     Draining(DrainAsked),
     /// The peer asks for one more link, which ends at another replica.
     LaneWanted(RelayTicket),
+    /// The peer has sealed the session's generation anew.
+    Sealed(Bytes),
 }
 
 /// Request of a gateway to attach elsewhere.

@@ -318,6 +318,7 @@ impl World {
                 }
                 MuxEvent::Draining { .. } => panic!("nobody drains here"),
                 MuxEvent::LaneWanted(_) => panic!("a lane that is not wanted"),
+                MuxEvent::Sealed(_) => panic!("a seal that was not made"),
             }
         }
     }

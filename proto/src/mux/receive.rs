@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use bytes::Bytes;
+
 use super::channel::{Channel, OpenChannel};
 use super::{DrainAsked, Mux, MuxEvent, SessionError, Side, State};
 use crate::frame::{Body, Frame, Grant, Open};
@@ -88,6 +90,7 @@ impl Mux {
                 self.handle_drain(DrainAsked { deadline_ms, redial_after_ms, moves })
             }
             Body::OpenLane(wanted) => self.handle_open_lane(wanted),
+            Body::Seal(seal) => self.handle_seal(seal),
             Body::Close { reason, detail } => Err(SessionError::Closed { reason, detail }),
         }
     }
@@ -107,6 +110,14 @@ impl Mux {
             return Err(SessionError::Unexpected { frame: "open_lane" });
         }
         self.events.push_back(MuxEvent::LaneWanted(wanted));
+        Ok(())
+    }
+
+    fn handle_seal(&mut self, seal: Bytes) -> Result<(), SessionError> {
+        if self.settings.side == Side::Gateway {
+            return Err(SessionError::Unexpected { frame: "seal" });
+        }
+        self.events.push_back(MuxEvent::Sealed(seal));
         Ok(())
     }
 
@@ -139,7 +150,7 @@ impl Mux {
             live.recv.queue.push_back(payload);
         }
         self.channels.insert(channel, Channel::Live(Box::new(live)));
-        self.events.push_back(MuxEvent::Opened(Open { channel, port, credit_bytes, payload: bytes::Bytes::new() }));
+        self.events.push_back(MuxEvent::Opened(Open { channel, port, credit_bytes, payload: Bytes::new() }));
         Ok(())
     }
 

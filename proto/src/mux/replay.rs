@@ -246,6 +246,7 @@ fn cost(body: &Body) -> u64 {
         | Body::Pong { .. }
         | Body::Drain { .. }
         | Body::OpenLane(_)
+        | Body::Seal(_)
         | Body::Close { .. } => 0,
     };
     (more + REPLAY_FRAME_BYTES) as u64

@@ -354,6 +354,8 @@ fn broken_session_rules_end_the_session_by_name() {
     let wanted = RelayTicket { replica: 1, ticket: Bytes::new() };
     let wanted = Frame { sequence: 0, acknowledged: 0, body: Body::OpenLane(wanted) };
     check_fatal(Side::Gateway, wanted, &SessionError::Unexpected { frame: "open_lane" });
+    let seal = Frame { sequence: 0, acknowledged: 0, body: Body::Seal(Bytes::from_static(b"seal")) };
+    check_fatal(Side::Gateway, seal, &SessionError::Unexpected { frame: "seal" });
     let again = Frame { sequence: 0, acknowledged: 0, body: Body::Hello(Box::new(hello)) };
     check_fatal(Side::Gateway, again, &SessionError::Unexpected { frame: "hello" });
     assert_eq!(SessionError::Frame(FrameError::UnknownBody).reason(), Reason::Protocol);

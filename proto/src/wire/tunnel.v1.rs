@@ -3,13 +3,16 @@
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Frame {
     /// Number of this frame in its direction, counted from 1. 0 for frames that are not numbered because they speak of
-    /// the link and not of the session: hello, welcome, ping, pong, drain, close, open_lane and pure acknowledgements.
+    /// the link and not of the session: hello, welcome, ping, pong, drain, close, open_lane, seal and pure acknowledgements.
     #[prost(uint64, tag = "1")]
     pub sequence: u64,
     /// Highest number up to which the sender of this frame received everything. 0: nothing said.
     #[prost(uint64, tag = "2")]
     pub acknowledged: u64,
-    #[prost(oneof = "frame::Body", tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15")]
+    #[prost(
+        oneof = "frame::Body",
+        tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16"
+    )]
     pub body: ::core::option::Option<frame::Body>,
 }
 /// Nested message and enum types in `Frame`.
@@ -42,6 +45,8 @@ pub mod frame {
         Close(super::Close),
         #[prost(message, tag = "15")]
         OpenLane(super::OpenLane),
+        #[prost(message, tag = "16")]
+        Seal(super::Seal),
     }
 }
 /// Agent to gateway, first.
@@ -294,6 +299,12 @@ pub struct OpenLane {
     pub replica: u64,
     #[prost(bytes = "bytes", tag = "2")]
     pub ticket: ::prost::bytes::Bytes,
+}
+/// Gateway to agent, with the feature `seals`: from now on counts in place of `Welcome.seal`.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Seal {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub seal: ::prost::bytes::Bytes,
 }
 /// Ends the session. Sent last.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

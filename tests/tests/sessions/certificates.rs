@@ -168,7 +168,7 @@ impl Site {
     fn session(&self, workspace: &str) -> Option<(u64, String)> {
         let name: WorkspaceName = workspace.parse().unwrap();
         let session = self.gateway.registry.current(&name)?;
-        Some((session.generation.get(), session.credential().to_string()))
+        Some((session.generation().get(), session.credential().to_string()))
     }
 }
 

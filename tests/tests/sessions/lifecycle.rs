@@ -82,7 +82,7 @@ async fn newest_session_wins_and_the_displaced_one_keeps_its_hands_off() {
     let answer = waiting.message().await.expect("an answer");
     assert_eq!((answer.status(), answer.header("gateway-error")), (502, Some("session_lost")));
     let new = gateway.registry.current(&name).expect("the newer one stays");
-    assert!(new.generation > old.generation);
+    assert!(new.generation() > old.generation());
     until("the old one has left", || old.tunnel.is_ended() && old.in_flight() == 0).await;
     for _ in 0..20 {
         stage.assert_serves("one").await;
@@ -173,7 +173,7 @@ async fn agent_finds_the_gateway_again_after_a_restart() {
     let file = folder.join("gateway.db");
     let first = TestGateway::start_with(|config| config.store.url = StoreUrl::SqliteFile(file.clone())).await;
     let agent = first.agent("one").await;
-    let old = first.registry.current(&"one".parse().unwrap()).unwrap().generation;
+    let old = first.registry.current(&"one".parse().unwrap()).unwrap().generation();
     let addresses = first.addresses;
     assert_eq!(first.stop().await, DrainResult::Clean);
 
@@ -183,7 +183,7 @@ async fn agent_finds_the_gateway_again_after_a_restart() {
     })
     .await;
     second.until_connected("one").await;
-    let new = second.registry.current(&"one".parse().unwrap()).unwrap().generation;
+    let new = second.registry.current(&"one".parse().unwrap()).unwrap().generation();
     assert!(new > old, "generations went back");
     let app = RawApp::mirror().await;
     let mut raw = Raw::connect(second.addresses.public).await;

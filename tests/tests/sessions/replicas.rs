@@ -368,7 +368,7 @@ async fn agent_of_a_replica_that_is_gone_or_says_nothing_is_absent_for_that_reas
     let (store, address) = (&stage.gateway.store, silent.local_addr().unwrap());
     stage.gateway.agent_token("three").await;
     let (_, workspace) = store.workspace_ids(&[&"three".parse().unwrap()]).await.unwrap().remove(0);
-    let claim = SessionClaim { key: SessionKey::Workspace(workspace), instance: 7, known: None };
+    let claim = SessionClaim { key: SessionKey::Workspace(workspace), instance: 7, known: None, is_late: false };
     let replica = fleet.add_replica(store, address).await;
     store.claim_sessions(replica, &[claim]).await.unwrap().expect("its lease lives");
     for name in ["two", "three"] {

@@ -172,7 +172,7 @@ async fn report_is_not_stored_once_another_replica_has_claimed_the_clusters_sess
     // This replica hears nothing of it, as if it had been paused.
     let other = replicas.fleet.add_replica(&gateway.store, free_address()).await;
     let key = SessionKey::Cluster(made.cluster().unwrap());
-    let claim = SessionClaim { key, instance: 99, known: None };
+    let claim = SessionClaim { key, instance: 99, known: None, is_late: false };
     gateway.store.claim_sessions(other, &[claim]).await.unwrap().expect("claimed");
     agent.say(&FromCluster::Report(Box::new(WorkspaceReport { number: 2, ..report(1) }))).await;
     while agent.try_next().await.is_some() {}

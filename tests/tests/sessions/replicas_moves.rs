@@ -88,7 +88,7 @@ async fn agent_that_is_asked_to_move_and_comes_back_here_keeps_its_streams() {
     assert!(flaky.session.ask_to_move(std::time::Duration::from_secs(30), std::time::Duration::ZERO));
     let (registry, name) = (&flaky.stage.gateway.registry, "one".parse().unwrap());
     until("it has a newer session here", || {
-        registry.current(&name).is_some_and(|session| session.generation > flaky.session.generation)
+        registry.current(&name).is_some_and(|session| session.generation() > flaky.session.generation())
     })
     .await;
     assert_eq!(flaky.session.way(), SessionWay::Relay);

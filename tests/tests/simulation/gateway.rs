@@ -161,7 +161,7 @@ impl Gateway {
                 host: GATEWAY.to_owned(),
                 workspace: session.subject.name().to_owned(),
                 side: Side::Gateway,
-                generation: session.generation.get(),
+                generation: session.generation().get(),
                 session: tunnel.clone(),
                 end: None,
             });

@@ -238,7 +238,7 @@ impl Net {
         let current = |shared: &Shared| {
             let name = workspace.parse().expect("a name");
             let session = shared.gateway().registry.current(&name)?;
-            let current = session.generation.get();
+            let current = session.generation().get();
             let agent = shared.newest(workspace, Side::Agent)?;
             let up = !agent.is_down() && !session.tunnel.is_detached() && !session.tunnel.is_ended();
             (up && current > after && agent.generation == current && agent.end.is_none()).then_some(current)

@@ -11,7 +11,7 @@ use crate::user;
 
 fn current(net: &Net) -> Option<u64> {
     let name = "well".parse().expect("a name");
-    net.shared.gateway().registry.current(&name).map(|session| session.generation.get())
+    net.shared.gateway().registry.current(&name).map(|session| session.generation().get())
 }
 
 fn echoes(net: &mut Net) {

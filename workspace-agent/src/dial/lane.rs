@@ -5,7 +5,6 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -129,7 +128,7 @@ impl<N: Network> Agent<N> {
             lanes: 1,
             lane: Some(kind),
             relays: RelayLanes::default(),
-            seal: Bytes::new(),
+            seal: self.seal.clone(),
             budget: Arc::clone(&self.budget),
             replay: Arc::clone(&self.replay),
             observer: Box::new(move |event| match event {

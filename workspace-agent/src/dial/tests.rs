@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::sync::{Mutex, OnceLock};
 use std::task::Poll;
 
+use bytes::Bytes;
 use http::uri::{Authority, Scheme};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;

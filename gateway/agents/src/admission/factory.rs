@@ -16,7 +16,7 @@ use tunnel_proto::id::{Generation, SessionId};
 use tunnel_proto::limit::{PAYLOAD_BYTES_MAX, REPLAY_BYTES_MAX};
 use tunnel_proto::mux::{ReplicaBudget, Settings, Side, replay_budget};
 use tunnel_proto::reason::Reason;
-use tunnel_proto::version::{FEATURE_LANES, FEATURE_MOVES, FEATURE_RELAY_LANES, FEATURE_RESUME};
+use tunnel_proto::version::{FEATURE_LANES, FEATURE_MOVES, FEATURE_RELAY_LANES, FEATURE_RESUME, FEATURE_SEALS};
 
 use super::claim::Claim;
 use super::{Owners, RETRY_AFTER, no_lane, refused, shutting_down};
@@ -139,6 +139,7 @@ impl SessionFactory {
             ports: AgentPorts::of(&hello, &agreement),
             takes_relay_lanes: agreement.has(FEATURE_RELAY_LANES),
             moves: agreement.has(FEATURE_MOVES),
+            takes_seals: agreement.has(FEATURE_SEALS),
             agent_version: hello.agent_version,
             requests_max: self.requests_max,
         });
@@ -152,7 +153,7 @@ impl SessionFactory {
             displaced.tunnel.close(Reason::Displaced, "a newer session of this agent took over");
         }
         info!(
-            agent = %session.subject, session = %session.id, generation = %session.generation, %peer,
+            agent = %session.subject, session = %session.id, generation = %session.generation(), %peer,
             credential = %session.credential(), agent_version = %session.agent_version, %via, "session up"
         );
         let mut welcome = self.welcome(&claim, agreement, secret, None);
@@ -383,7 +384,7 @@ impl SessionFactory {
                 LinkRole::First => session.id,
                 LinkRole::Lane(lane) => lane.id,
             },
-            generation: session.generation,
+            generation: session.generation(),
             channels_max: self.tunnel.channels_per_session,
             payload_bytes_max: u32::try_from(PAYLOAD_BYTES_MAX).unwrap_or(u32::MAX),
             keepalive_interval: self.tunnel.keepalive_interval,

@@ -115,5 +115,5 @@ impl CiSystem {
 fn identity_of(once: Once) -> AgentIdentity {
     let credential = Credential::Job { issuer: once.issuer.clone(), use_id: once.use_id.clone() };
     let lease = SessionLease::once(credential, once.until);
-    AgentIdentity { subject: Subject::Workspace(once.workspace.clone()), lease, once: Some(once) }
+    AgentIdentity { subject: Subject::Workspace(once.workspace.clone()), lease, once: Some(once), sealed: None }
 }

@@ -188,7 +188,7 @@ impl RunIssuer {
         };
         let credential = Credential::Job { issuer: once.issuer.clone(), use_id: once.use_id.clone() };
         let lease = SessionLease::once(credential, once.until);
-        AgentIdentity { subject: Subject::Workspace(once.workspace.clone()), lease, once: Some(once) }
+        AgentIdentity { subject: Subject::Workspace(once.workspace.clone()), lease, once: Some(once), sealed: None }
     }
 }
 

@@ -115,6 +115,8 @@ pub struct SessionLease {
     pub renew_at: Option<UnixSeconds>,
     /// Check to repeat meanwhile.
     pub review: Option<Review>,
+    /// SHA-256 of the token that its agent proved to have, if it is one of this gateway and this replica saw it.
+    pub proof: Option<Arc<[u8; 32]>>,
 }
 
 /// Action that is due for a session.
@@ -136,13 +138,13 @@ impl SessionLease {
             let part = until.get().saturating_sub(now.get()) / RENEW_PART;
             after(until, -part.clamp(*RENEW_SECONDS.start(), *RENEW_SECONDS.end()))
         };
-        Self { credential, expires_at, renew_at: expires_at.map(lead), review: None }
+        Self { credential, expires_at, renew_at: expires_at.map(lead), review: None, proof: None }
     }
 
     /// Makes the lease of a credential that ends for good.
     #[must_use]
     pub fn once(credential: Credential, expires_at: UnixSeconds) -> Self {
-        Self { credential, expires_at: Some(expires_at), renew_at: None, review: None }
+        Self { credential, expires_at: Some(expires_at), renew_at: None, review: None, proof: None }
     }
 
     /// Ends the lease no later than another credential that the agent showed.
@@ -175,7 +177,10 @@ impl HeldLease {
         // An agent without a newer credential is not asked for one twice.
         let is_same = lease.expires_at == self.lease.expires_at && lease.credential == self.lease.credential;
         let renew_at = if is_same { self.lease.renew_at } else { lease.renew_at };
-        self.lease = SessionLease { renew_at, ..lease };
+        // Another replica that carries a link does not say it.
+        let is_proved = lease.credential == self.lease.credential;
+        let proof = lease.proof.clone().or_else(|| self.lease.proof.take().filter(|_| is_proved));
+        self.lease = SessionLease { renew_at, proof, ..lease };
     }
 
     /// Returns the action that is due, once.
@@ -246,6 +251,17 @@ mod tests {
         assert_eq!(held.lease.credential.to_string(), "certificate a");
         assert_eq!(kind(held.due(at(1949))), "renew");
         assert_eq!(kind(held.due(at(1950))), "end");
+    }
+
+    #[test]
+    fn proof_of_a_token_outlives_a_link_that_another_replica_carries() {
+        let token = |id: &str| SessionLease::renewable(Credential::Token(id.parse().unwrap()), None, at(0));
+        let proved = SessionLease { proof: Some(Arc::new([1; 32])), ..token("t-1") };
+        let mut held = HeldLease::new(proved);
+        held.renew(token("t-1"));
+        assert_eq!(held.lease.proof.as_deref(), Some(&[1; 32]));
+        held.renew(token("t-2"));
+        assert_eq!(held.lease.proof, None, "it is another token's");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -32,7 +32,7 @@ pub struct LiveSession {
     /// one that the agent could not resume. 0 among replicas, whose ids are not compared: there the store's generations decide.
     pub rank: SessionId,
     /// Its place among the sessions of this subject.
-    pub generation: Generation,
+    generation: AtomicU64,
     /// Workspace or cluster of its agent.
     pub subject: Subject,
     /// The workspace that had the subject's name when the session came up; a later one of that name is another.
@@ -59,6 +59,8 @@ pub struct LiveSession {
     pub moves: bool,
     /// Whether it was asked to move.
     is_moving: AtomicBool,
+    /// Whether the agent takes newer seals of its generation.
+    pub takes_seals: bool,
     /// Latest address of the agent.
     peer: Mutex<SocketAddr>,
     /// Version of the agent, as it said.
@@ -128,6 +130,8 @@ pub struct NewSession {
     pub takes_relay_lanes: bool,
     /// Whether the agent moves when it is asked to.
     pub moves: bool,
+    /// Whether the agent takes newer seals of its generation.
+    pub takes_seals: bool,
     /// Number of the agent's process, as it said.
     pub instance: u64,
     /// Address of the agent.
@@ -148,7 +152,7 @@ impl LiveSession {
             id,
             // An agent cannot claim to outrank those that come after it.
             rank: new.generation.map_or(new.had.map_or(id, |had| had.min(id)), |_| SessionId::new(0)),
-            generation: new.generation.unwrap_or(Generation::new(number)),
+            generation: new.generation.map_or(number, Generation::get).into(),
             subject: new.subject,
             workspace: new.workspace,
             owner: new.owner,
@@ -162,6 +166,7 @@ impl LiveSession {
             takes_relay_lanes: new.takes_relay_lanes,
             moves: new.moves,
             is_moving: AtomicBool::new(false),
+            takes_seals: new.takes_seals,
             peer: Mutex::new(new.peer),
             agent_version: new.agent_version,
             since: Instant::now(),
@@ -257,6 +262,30 @@ impl LiveSession {
     /// Notes the address of a link over which the session goes on.
     pub fn moved(&self, peer: SocketAddr) {
         *self.peer.lock() = peer;
+    }
+
+    /// Returns its place among the sessions of this subject. Rises once, if the session came up while that could not be
+    /// claimed.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        Generation::new(self.generation.load(Ordering::Acquire))
+    }
+
+    /// Takes the place that the session got after it came up.
+    pub fn raise(&self, generation: Generation) {
+        self.generation.fetch_max(generation.get(), Ordering::AcqRel);
+    }
+
+    /// Returns the SHA-256 of the token that its agent proved to have, if that is one of this gateway.
+    #[must_use]
+    pub fn proof(&self) -> Option<Arc<[u8; 32]>> {
+        self.lease.lock().lease.proof.clone()
+    }
+
+    /// Returns the time from which the agent's credential is worth nothing.
+    #[must_use]
+    pub fn expires_at(&self) -> Option<UnixSeconds> {
+        self.lease.lock().lease.expires_at
     }
 
     /// Returns the latest credential of the agent.

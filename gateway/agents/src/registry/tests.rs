@@ -11,7 +11,7 @@ fn release_by_displaced_session_keeps_the_newer_one() {
     assert!(none.is_none());
     let (second, displaced) = registry.claim(new("a")).expect("room");
     assert_eq!(displaced.map(|session| session.id), Some(first.id));
-    assert!(second.generation > first.generation);
+    assert!(second.generation() > first.generation());
     assert!(!registry.release(&first));
     assert_eq!(registry.of(&first.subject).map(|session| session.id), Some(second.id));
     assert!(registry.release(&second));
@@ -31,7 +31,7 @@ fn ids_and_generations_grow_over_restarts() {
     let before = Registry::new(1, 1_000).claim(new("a")).expect("room").0;
     let registry = Registry::new(1, 1_001);
     let after = registry.claim(new("a")).expect("room").0;
-    assert!(after.generation > before.generation && after.id > before.id);
+    assert!(after.generation() > before.generation() && after.id > before.id);
     assert!(registry.lane_id() > after.id);
 }
 
@@ -48,6 +48,16 @@ fn unnamed_ports_are_exposed_only_while_none_is_named() {
     assert!(closed.exposes(port(5173)) && !closed.exposes(port(1)));
     assert_eq!(closed.mode(port(5173)).protocol, AppProtocol::Http2);
     assert_eq!(closed.mode(port(1)), PortMode::default());
+}
+
+#[test]
+fn each_session_has_one_turn_of_all() {
+    let registry = Registry::new(100, 1);
+    let ids: Vec<_> = (0..50).map(|number| registry.claim(new(&format!("w{number}"))).expect("room").0.id).collect();
+    let mut turns: Vec<_> = (0..60).flat_map(|turn| registry.in_turn(turn, 60)).map(|session| session.id).collect();
+    turns.sort();
+    assert_eq!(turns, ids);
+    assert!((0..60).all(|turn| registry.in_turn(turn, 60).len() <= 1), "they are spread");
 }
 
 fn of_cluster(name: &str) -> NewSession {

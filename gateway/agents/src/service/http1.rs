@@ -22,7 +22,7 @@ use tunnel_link::pace::PacedStream;
 use tunnel_link::websocket::{self, Handshake, NoHandshake};
 
 use super::detect::PeekedStream;
-use super::{AgentBody, AgentIdentity, AgentService, Greeting, NewLink, Remote, log_refused};
+use super::{AgentBody, AgentService, Greeting, NewLink, Remote, ShownAgent, log_refused};
 use gateway_net::limits::Guest;
 
 /// Bound on the head of the request.
@@ -32,7 +32,7 @@ const HEAD_BYTES: usize = 16 * 1024;
 const WRONG_LISTENER: &str = "wrong_listener";
 
 /// The admitted agent, and the connection that is about to be its own.
-type AdmittedUpgrade = Mutex<Option<(AgentIdentity, OnUpgrade)>>;
+type AdmittedUpgrade = Mutex<Option<(ShownAgent, OnUpgrade)>>;
 
 /// A connection's share of the limits: it counts for as long as this lives.
 pub(super) struct Presence {

@@ -36,6 +36,8 @@ pub(super) struct StoreState {
     /// Whether a task asks if the store is back. The store is never away before that, or else it would stay so for
     /// ever.
     is_watched: bool,
+    /// Whether no answer ends the outage.
+    is_held: bool,
     outage: Option<Outage>,
     /// End of the last outage: requests that began before it say nothing about now.
     back_at: Option<Instant>,
@@ -45,7 +47,15 @@ pub(super) struct StoreState {
 
 impl StoreState {
     pub(super) fn new(outage_max: Duration) -> Self {
-        Self { outage_max, is_watched: false, outage: None, back_at: None, unwritable_since: None, outages: 0 }
+        Self {
+            outage_max,
+            is_watched: false,
+            is_held: false,
+            outage: None,
+            back_at: None,
+            unwritable_since: None,
+            outages: 0,
+        }
     }
 
     pub(super) fn watched(&mut self) {
@@ -63,8 +73,20 @@ impl StoreState {
         true
     }
 
+    /// Begins an outage that no answer ends, or lets the next answer end it.
+    pub(super) fn hold(&mut self, is_held: bool, now: Instant) {
+        self.is_held = is_held;
+        if is_held && self.outage.is_none() {
+            self.outage = Some(Outage { since: now, max: self.outage_max });
+            self.outages += 1;
+        }
+    }
+
     /// Records an answer; returns the outage that it ends.
     pub(super) fn answered(&mut self, now: Instant) -> Option<Outage> {
+        if self.is_held {
+            return None;
+        }
         let ended = self.outage.take()?;
         self.back_at = Some(now);
         Some(ended)
@@ -131,6 +153,18 @@ mod tests {
         let ended = state.answered(start + 5 * SECOND);
         assert_eq!(ended.map(|outage| outage.since), Some(start));
         assert!(state.answered(start + 6 * SECOND).is_none() && state.outage().is_none());
+        assert_eq!(state.outages(), 1);
+    }
+
+    #[test]
+    fn outage_that_is_held_ends_with_the_first_answer_after_it_was_let_go() {
+        let (mut state, start) = watched();
+        state.hold(true, start);
+        assert_eq!(state.outage().map(|outage| outage.since), Some(start));
+        assert!(state.answered(start + SECOND).is_none() && state.outage().is_some());
+        state.hold(false, start + 2 * SECOND);
+        assert!(state.outage().is_some(), "it has not answered yet");
+        assert!(state.answered(start + 3 * SECOND).is_some() && state.outage().is_none());
         assert_eq!(state.outages(), 1);
     }
 

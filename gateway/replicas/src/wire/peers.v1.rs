@@ -44,6 +44,22 @@ pub struct SessionQuery {
     #[prost(uint64, tag = "2")]
     pub session: u64,
 }
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WorkspaceQuery {
+    #[prost(string, tag = "1")]
+    pub workspace: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SessionPlace {
+    /// Permanent id of the workspace.
+    #[prost(string, tag = "1")]
+    pub workspace_id: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "2")]
+    pub generation: u64,
+    /// The agent's process.
+    #[prost(uint64, tag = "3")]
+    pub instance: u64,
+}
 /// An agent that the caller has authenticated, and that is entitled to its workspace or cluster.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CarriedLane {
@@ -264,6 +280,28 @@ pub mod peers_client {
             req.extensions_mut().insert(GrpcMethod::new("peers.v1.Peers", "HasSession"));
             self.inner.unary(req, path, codec).await
         }
+        /// Says which session of a workspace is here, if it has a link: for a replica whose store is away. NOT_FOUND: none is.
+        pub async fn find_session(
+            &mut self,
+            request: impl tonic::IntoRequest<super::WorkspaceQuery>,
+        ) -> std::result::Result<tonic::Response<super::SessionPlace>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/peers.v1.Peers/FindSession",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("peers.v1.Peers", "FindSession"));
+            self.inner.unary(req, path, codec).await
+        }
         /// A newer session of the agent is elsewhere: this one ends.
         pub async fn displace(
             &mut self,
@@ -333,6 +371,11 @@ pub mod peers_server {
             &self,
             request: tonic::Request<super::SessionQuery>,
         ) -> std::result::Result<tonic::Response<super::Done>, tonic::Status>;
+        /// Says which session of a workspace is here, if it has a link: for a replica whose store is away. NOT_FOUND: none is.
+        async fn find_session(
+            &self,
+            request: tonic::Request<super::WorkspaceQuery>,
+        ) -> std::result::Result<tonic::Response<super::SessionPlace>, tonic::Status>;
         /// A newer session of the agent is elsewhere: this one ends.
         async fn displace(
             &self,
@@ -534,6 +577,49 @@ pub mod peers_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = HasSessionSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/peers.v1.Peers/FindSession" => {
+                    #[allow(non_camel_case_types)]
+                    struct FindSessionSvc<T: Peers>(pub Arc<T>);
+                    impl<T: Peers> tonic::server::UnaryService<super::WorkspaceQuery>
+                    for FindSessionSvc<T> {
+                        type Response = super::SessionPlace;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::WorkspaceQuery>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Peers>::find_session(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = FindSessionSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -5,7 +5,7 @@ use tokio::task::JoinSet;
 
 use super::*;
 use crate::each::{each, warm};
-use crate::{NewReplica, ReplicaState, Terms};
+use crate::{NewReplica, Renewal, ReplicaState, Terms};
 use gateway_types::UnixSeconds;
 
 const LEASE: Duration = Duration::from_secs(60);
@@ -16,6 +16,11 @@ async fn replica(store: &Store) -> Incarnation {
 }
 
 async fn dies(store: &Store, replica: Incarnation) {
+    store.end_replica(replica).await.unwrap();
+}
+
+/// Ends a lease, but not the replica.
+async fn lapses(store: &Store, replica: Incarnation) {
     store.renew_replica(replica, ReplicaState::Serving, Duration::ZERO).await.unwrap();
 }
 
@@ -24,7 +29,7 @@ fn key(number: i64) -> SessionKey {
 }
 
 fn claim(number: i64, instance: u64) -> SessionClaim {
-    SessionClaim { key: key(number), instance, known: None }
+    SessionClaim { key: key(number), instance, known: None, is_late: false }
 }
 
 async fn claims(store: &Store, owner: Incarnation, claim: SessionClaim) -> Option<ClaimResult> {
@@ -89,6 +94,37 @@ async fn agent_that_had_an_older_session_is_displaced_by_a_newer_process() {
     .await;
 }
 
+/// Sessions that came up while the store was away are claimed when it is back.
+#[tokio::test]
+async fn late_claim_takes_what_is_older_and_leaves_what_was_claimed_since() {
+    each(async |store| {
+        let (first, second) = (replica(store).await, replica(store).await);
+        let late = |instance, known| SessionClaim { known: Some(known), is_late: true, ..claim(2, instance) };
+        let owned = |generation, previous| Some(ClaimResult::Owned { generation, previous });
+        claims(store, first, claim(2, 7)).await;
+        // The process 7 came to the second with the seal of generation 1, and so had generation 2 there.
+        assert_eq!(claims(store, second, late(7, 2)).await, owned(3, Some((first, 1))));
+        assert_eq!(claims(store, second, late(7, 3)).await, owned(3, None), "it is its own already");
+        assert_eq!(claims(store, first, late(7, 2)).await, Some(ClaimResult::Displaced), "also the same process");
+        assert_eq!(owner_of(store, key(2)).await, Some((second, 3, 7)));
+        // Of two processes, each with a session of generation 4, the one that is claimed later wins.
+        assert_eq!(claims(store, first, late(8, 4)).await, owned(5, Some((second, 3))));
+        assert_eq!(claims(store, second, late(9, 5)).await, owned(6, Some((first, 5))));
+        // After a lease that was over, everything is claimed again: what the others have not taken is as it was.
+        lapses(store, second).await;
+        assert_eq!(claims(store, second, late(9, 6)).await, None, "not without a lease");
+        assert_eq!(store.renew_replica(second, ReplicaState::Serving, LEASE).await.unwrap(), Renewal::Revived);
+        assert_eq!(claims(store, second, late(9, 6)).await, owned(6, None));
+        lapses(store, second).await;
+        assert_eq!(claims(store, first, claim(2, 9)).await, owned(7, None));
+        assert_eq!(store.renew_replica(second, ReplicaState::Serving, LEASE).await.unwrap(), Renewal::Revived);
+        assert_eq!(claims(store, second, late(9, 6)).await, Some(ClaimResult::Displaced));
+        assert_eq!(store.release_sessions(second, &[(key(2), 6)]).await.unwrap(), 0);
+        assert_eq!(owner_of(store, key(2)).await, Some((first, 7, 9)));
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn batch_has_its_results_in_order_and_the_later_claim_of_a_place_wins() {
     each(async |store| {
@@ -118,7 +154,7 @@ async fn rows_that_are_removed_leave_their_generations_behind() {
         assert_eq!(store.reap_sessions(10).await.unwrap(), 1);
         assert!(matches!(claims(store, owner, claim(2, 1)).await, Some(ClaimResult::Owned { generation: 6, .. })));
         assert!(matches!(claims(store, owner, claim(8, 1)).await, Some(ClaimResult::Owned { generation: 6, .. })));
-        dies(store, owner).await;
+        lapses(store, owner).await;
         assert_eq!(store.reap_sessions(10).await.unwrap(), 0, "its lease may come back, with the store");
         store.end_replica(owner).await.unwrap();
         assert_eq!(store.reap_sessions(2).await.unwrap(), 2);
@@ -145,14 +181,18 @@ async fn session_of_a_workspace_or_cluster_is_found_by_its_name_in_one_look_up()
         let keys =
             [SessionKey::Workspace(workspace), SessionKey::Cluster(store.cluster(&cluster).await.unwrap().unwrap().id)];
         let incarnation = replica(store).await;
-        let owner = |key, instance| {
+        let owner = |key, instance, is_live| {
             let peer_url = "https://a:1".to_owned();
-            Some(SessionOwner { key, incarnation, peer_url, generation: 1, instance })
+            Some(SessionOwner { key, incarnation, peer_url, generation: 1, instance, is_live })
         };
-        claims(store, incarnation, SessionClaim { key: keys[0], instance: u64::MAX, known: None }).await;
-        assert_eq!(owners().await, [owner(keys[0], u64::MAX), None], "a name of both is of two");
-        claims(store, incarnation, SessionClaim { key: keys[1], instance: 7, known: None }).await;
-        assert_eq!(owners().await, [owner(keys[0], u64::MAX), owner(keys[1], 7)]);
+        let claim = |key, instance| SessionClaim { key, instance, known: None, is_late: false };
+        claims(store, incarnation, claim(keys[0], u64::MAX)).await;
+        assert_eq!(owners().await, [owner(keys[0], u64::MAX, true), None], "a name of both is of two");
+        claims(store, incarnation, claim(keys[1], 7)).await;
+        assert_eq!(owners().await, [owner(keys[0], u64::MAX, true), owner(keys[1], 7, true)]);
+        lapses(store, incarnation).await;
+        assert_eq!(store.reap_sessions(10).await.unwrap(), 0, "their replica may be there");
+        assert_eq!(owners().await, [owner(keys[0], u64::MAX, false), owner(keys[1], 7, false)]);
         dies(store, incarnation).await;
         assert_eq!(owners().await, [None, None], "their replica is gone");
     })

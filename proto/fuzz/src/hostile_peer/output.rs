@@ -99,6 +99,7 @@ impl World {
             }
             Body::Close { reason, .. } => assert_eq!(self.close_due.take(), Some(reason), "closed for another reason"),
             Body::OpenLane(_) => panic!("a lane that the application did not want"),
+            Body::Seal(_) => panic!("a seal that the application did not make"),
             Body::Acknowledge => {}
             Body::Hello(_) | Body::Welcome(_) => panic!("a handshake inside a session"),
         }
@@ -163,6 +164,7 @@ impl World {
                 MuxEvent::Writable(channel) => self.book(channel).waits_to_write = false,
                 MuxEvent::Reset(channel, reason) => self.hear_reset(channel, reason),
                 MuxEvent::LaneWanted(_) => panic!("a lane that is not wanted"),
+                MuxEvent::Sealed(_) => panic!("a seal that was not made"),
                 MuxEvent::Draining { .. } => panic!("nobody drains"),
             }
         }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tunnel_proto::frame::Open;
@@ -26,6 +27,9 @@ pub(super) struct SessionState {
     pub(super) draining: Option<DrainRequest>,
     /// Links that the gateway wants and that no task has taken; more than there may be lanes are forgotten.
     pub(super) link_requests: VecDeque<LinkRequest>,
+    /// Latest seal of the gateway that no task has taken.
+    pub(super) seal: Option<Box<Bytes>>,
+    /// Waker of the task that waits for such links and seals.
     pub(super) link_requests_waker: Option<Waker>,
     pub(super) end: Option<SessionError>,
     pub(super) link: Current,
@@ -99,6 +103,7 @@ impl SessionState {
             accept: None,
             draining: None,
             link_requests: VecDeque::new(),
+            seal: None,
             link_requests_waker: None,
             end: None,
             link: Current::new(1),
@@ -151,6 +156,10 @@ impl SessionState {
                     }
                 }
                 MuxEvent::LaneWanted(wanted) => self.ask_for_link(LinkRequest::Lane(wanted), wakes),
+                MuxEvent::Sealed(seal) => {
+                    self.seal = Some(Box::new(seal));
+                    wakes.add(self.link_requests_waker.take());
+                }
             }
         }
         if self.end.is_some() {

@@ -1,0 +1,295 @@
+//! What a replica does while the store is away, and when it is back: agents get sessions whose places are claimed later, other
+//! replicas are asked instead of the store, and seals are renewed in time for the next outage.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use gateway_agents::admission::{Candidate, RETRY_AFTER, refused};
+use gateway_agents::registry::LiveSession;
+use gateway_store::{
+    CLAIMS_MAX, ClaimResult, Incarnation, ProvedAgent, SealedAdmission, SealedAgent, SealedGeneration, SessionClaim,
+    SessionKey, SessionOwner, wall_clock,
+};
+use gateway_types::{UnixSeconds, WorkspaceName};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info};
+use tunnel_link::grpc::{Code, RpcRefused};
+use tunnel_proto::id::Generation;
+use tunnel_proto::limit::SEAL_BYTES_MAX;
+use tunnel_proto::reason::Reason;
+
+use crate::claims::Claimed;
+use crate::late::{LateClaim, LateSession};
+use crate::replica::{FindError, Replica};
+use crate::wire::{SessionPlace, WorkspaceQuery};
+
+/// Longest wait for the answers of the other replicas.
+const QUESTION_TIME: Duration = Duration::from_secs(1);
+
+/// Wait for more answers after the first one: an agent that moved may have left a session behind.
+const MORE_ANSWERS_TIME: Duration = Duration::from_millis(50);
+
+/// Interval at which claims that wait are tried.
+const CLAIM_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Interval at which the seals of some sessions are renewed, and after how many all have had their turn.
+const SEAL_INTERVAL: Duration = Duration::from_secs(1);
+const SEAL_TURNS: u64 = 60;
+
+/// The place of a session.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) key: SessionKey,
+    pub(crate) replica: u64,
+    pub(crate) url: Arc<str>,
+    pub(crate) generation: u64,
+    pub(crate) instance: u64,
+    /// Whether it counts without an answer of the replica.
+    pub(crate) is_sure: bool,
+}
+
+impl From<SessionOwner> for Place {
+    fn from(owner: SessionOwner) -> Self {
+        Self {
+            key: owner.key,
+            replica: owner.incarnation.get(),
+            url: owner.peer_url.into(),
+            generation: owner.generation,
+            instance: owner.instance,
+            is_sure: owner.is_live,
+        }
+    }
+}
+
+impl Replica {
+    /// Returns the generation that an agent's seal proves, and the time of the seal.
+    pub(crate) fn proved(&self, candidate: &Candidate, key: SessionKey) -> Option<SealedGeneration> {
+        let (seal, instance) = (&candidate.hello.seal, candidate.hello.instance);
+        let credential = &candidate.lease.credential;
+        if let Some(token_hash) = candidate.lease.proof.as_deref()
+            && let Some((of, sealed)) = self.store.sealed_admission(ProvedAgent { token_hash, instance }, seal)
+        {
+            let is_its = SessionKey::Workspace(of.workspace) == key && credential.token() == Some(of.token);
+            return is_its.then_some(sealed);
+        }
+        let credential = credential.to_string();
+        self.store.sealed_generation(&SealedAgent { key, credential: &credential, instance }, seal)
+    }
+
+    /// Seals a session's generation, and what its admission has to know, if that needs no one to be asked.
+    pub(crate) fn seal_of(&self, session: &LiveSession) -> Bytes {
+        let Some(workspace) = session.workspace else { return Bytes::new() };
+        let (key, instance) = (SessionKey::Workspace(workspace), session.instance);
+        let sealed = SealedGeneration { generation: session.generation().get(), at: self.confirmed_at(key) };
+        let facts = (session.subject.workspace().cloned(), session.owner.clone(), session.token(), session.proof());
+        if let (Some(name), Some(owner), Some(token), Some(proof)) = facts {
+            let of = SealedAdmission { workspace, name, owner, token, expires_at: session.expires_at() };
+            let seal = self.store.seal_admission(&of, ProvedAgent { token_hash: &proof, instance }, sealed);
+            if seal.len() <= SEAL_BYTES_MAX {
+                return seal.into();
+            }
+        }
+        let credential = session.credential().to_string();
+        self.store.seal_generation(&SealedAgent { key, credential: &credential, instance }, sealed).into()
+    }
+
+    /// Returns the time at which the store last stood behind a session: a seal is not made younger by replicas that have lost
+    /// the store.
+    fn confirmed_at(&self, key: SessionKey) -> UnixSeconds {
+        let now = wall_clock();
+        let Some(outage) = self.store.availability().outage() else { return now };
+        let lasted = Instant::now().into_std().saturating_duration_since(outage.since).as_secs();
+        let began = now.get().saturating_sub(i64::try_from(lasted).unwrap_or(i64::MAX));
+        self.late.sealed_at(key).unwrap_or(UnixSeconds::new(began))
+    }
+
+    /// Gives an agent a session without a place, which is claimed when the store is back.
+    pub(crate) fn admit_late(
+        &self,
+        candidate: &Candidate,
+        key: SessionKey,
+        proved: Option<SealedGeneration>,
+    ) -> Result<Generation, RpcRefused> {
+        let current = self.registry.of(&candidate.subject);
+        let known = proved.map(|sealed| sealed.generation);
+        let is_newer = |current: &Arc<LiveSession>| {
+            current.instance != candidate.hello.instance
+                && known.is_some_and(|known| current.generation().get() > known)
+        };
+        if current.as_ref().is_some_and(is_newer) {
+            return Err(refused(Code::Aborted, "a newer agent with the same token took over", None));
+        }
+        let highest = known.max(current.map(|session| session.generation().get())).unwrap_or_default();
+        let generation = highest.saturating_add(1);
+        let (subject, since) = (candidate.subject.clone(), Instant::now().into_std());
+        let sealed_at = proved.map(|sealed| sealed.at);
+        if !self.late.add(key, LateClaim { subject, generation, sealed_at, since }) {
+            return Err(refused(Code::Unavailable, "too many sessions wait for the store", Some(RETRY_AFTER)));
+        }
+        info!(agent = %candidate.subject, generation, "session to be claimed when the store is back");
+        Ok(Generation::new(generation))
+    }
+
+    /// Has all sessions claimed again, after a time in which others may have taken them.
+    pub async fn claim_anew(&self) {
+        let since = Instant::now().into_std();
+        for session in self.registry.all() {
+            let key = match (session.workspace, session.subject.cluster()) {
+                (Some(workspace), _) => Some(SessionKey::Workspace(workspace)),
+                (None, Some(cluster)) => match self.store.cluster(cluster).await {
+                    Ok(found) => found.map(|cluster| SessionKey::Cluster(cluster.id)),
+                    Err(_) => None,
+                },
+                (None, None) => None,
+            };
+            let (subject, generation) = (session.subject.clone(), session.generation().get());
+            let claim = LateClaim { subject, generation, sealed_at: None, since };
+            if !key.is_some_and(|key| self.late.add(key, claim)) {
+                debug!(agent = %session.subject, "the session is not claimed anew");
+            }
+        }
+    }
+
+    /// Claims places for sessions that have none as soon as the store can be asked, until `stop`.
+    pub async fn claim_late(self: Arc<Self>, stop: CancellationToken) {
+        let mut ticks = tokio::time::interval(CLAIM_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                _ = ticks.tick() => {}
+            }
+            while self.store.availability().outage().is_none() {
+                match stop.run_until_cancelled(self.claim_some()).await {
+                    Some(true) => {}
+                    Some(false) => break,
+                    None => return,
+                }
+            }
+        }
+    }
+
+    /// Claims places for some sessions. Returns whether there may be more.
+    async fn claim_some(&self) -> bool {
+        let now = Instant::now().into_std();
+        let batch = self.late.take(CLAIMS_MAX, now, |key, claim| self.late_session(key, claim));
+        let claims = batch.iter().map(|(key, _, session)| SessionClaim {
+            key: *key,
+            instance: session.instance,
+            known: Some(session.generation().get()),
+            is_late: true,
+        });
+        let claims: Vec<_> = claims.collect();
+        let outcomes = self.claims.claim_all(claims).await;
+        let mut is_done = !batch.is_empty();
+        for ((key, claim, session), outcome) in batch.into_iter().zip(outcomes) {
+            match outcome {
+                Claimed::Answered(ClaimResult::Owned { generation, previous }) => {
+                    self.claimed_late(&session, generation, previous);
+                }
+                Claimed::Answered(ClaimResult::Displaced) => {
+                    info!(agent = %session.subject, session = %session.id, "session displaced: a newer one was claimed");
+                    session.tunnel.close(Reason::Displaced, "a newer session of this agent took over");
+                }
+                Claimed::NoLease | Claimed::Away => {
+                    self.late.put_back(key, claim);
+                    is_done = false;
+                }
+            }
+        }
+        is_done
+    }
+
+    fn late_session(&self, key: SessionKey, claim: &LateClaim) -> LateSession<Arc<LiveSession>> {
+        let is_its = |session: &Arc<LiveSession>| {
+            session.generation().get() >= claim.generation
+                && !session.tunnel.is_ended()
+                && session.workspace.is_none_or(|workspace| SessionKey::Workspace(workspace) == key)
+        };
+        match self.registry.of(&claim.subject).filter(is_its) {
+            None => LateSession::None,
+            Some(session) if session.tunnel.is_detached() => LateSession::Detached,
+            Some(session) => LateSession::Up(session),
+        }
+    }
+
+    fn claimed_late(&self, session: &Arc<LiveSession>, generation: u64, previous: Option<(Incarnation, u64)>) {
+        debug!(agent = %session.subject, session = %session.id, generation, "session claimed");
+        if session.subject.cluster().is_some() && session.generation().get() != generation {
+            // What is written for a cluster is fenced by the generation with which its session began.
+            session.tunnel.close(Reason::SessionLost, "the session lost its place");
+        }
+        session.raise(Generation::new(generation));
+        self.end_previous(&session.subject, previous, session.instance);
+        self.renew_seal(session);
+    }
+
+    fn renew_seal(&self, session: &LiveSession) {
+        if session.takes_seals {
+            session.tunnel.renew_seal(self.seal_of(session));
+        }
+    }
+
+    /// Renews the seals of all sessions within a minute, until `stop`. While the store is away they stay as they are.
+    pub async fn renew_seals(self: Arc<Self>, stop: CancellationToken) {
+        let mut ticks = tokio::time::interval(SEAL_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        for turn in (0..SEAL_TURNS).cycle() {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                _ = ticks.tick() => {}
+            }
+            if self.store.availability().outage().is_none() {
+                self.registry.in_turn(turn, SEAL_TURNS).iter().for_each(|session| self.renew_seal(session));
+            }
+        }
+    }
+
+    /// Asks all other replicas where the session of a workspace is. `None` if all say that it is not there.
+    pub(crate) async fn ask_all(&self, name: &WorkspaceName) -> Result<Option<Place>, FindError> {
+        if !self.searches.may_question() {
+            return Err(FindError::TooMany);
+        }
+        let until = Instant::now() + QUESTION_TIME;
+        let mut questions = JoinSet::new();
+        for (replica, url) in self.members.living() {
+            if replica == self.incarnation.get() {
+                continue;
+            }
+            let (connections, query) = (self.connections.clone(), WorkspaceQuery { workspace: name.to_string() });
+            drop(questions.spawn(async move {
+                let peer = connections.to(replica, &url);
+                let answer = timeout(QUESTION_TIME, connections.find_session(&peer, query)).await;
+                let found = answer.ok()?.ok()?;
+                Some(found.and_then(|found| place(found, replica, url)))
+            }));
+        }
+        let (mut best, mut is_sure, mut until) = (None::<Place>, true, until);
+        while let Ok(Some(answer)) = timeout_at(until, questions.join_next()).await {
+            match answer.ok().flatten() {
+                None => is_sure = false,
+                Some(None) => {}
+                Some(Some(found)) => {
+                    until = until.min(Instant::now() + MORE_ANSWERS_TIME);
+                    if best.as_ref().is_none_or(|best| best.generation < found.generation) {
+                        best = Some(found);
+                    }
+                }
+            }
+        }
+        match best {
+            Some(best) => Ok(Some(best)),
+            None if is_sure && questions.is_empty() => Ok(None),
+            None => Err(FindError::NoAnswer),
+        }
+    }
+}
+
+fn place(found: SessionPlace, replica: u64, url: Arc<str>) -> Option<Place> {
+    let SessionPlace { workspace_id, generation, instance } = found;
+    let key = SessionKey::Workspace(workspace_id.parse().ok()?);
+    Some(Place { key, replica, url, generation, instance, is_sure: true })
+}
