@@ -49,6 +49,7 @@ impl Fleet {
         PeersConfig {
             listen,
             url: format!("https://{reached_at}").parse().expect("a URL"),
+            shutdown_delay: Duration::ZERO,
             cert: self.path("cert.pem"),
             key: self.path("key.pem"),
             ca: self.path("ca.pem"),

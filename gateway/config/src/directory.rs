@@ -2,13 +2,14 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use gateway_types::{PublicUrl, Scheme};
 
 use super::keys::{Key, keys};
 use super::reader::{DottedKey, Reader};
 use super::store::STORE;
-use super::value::{ADDRESS_OR_OFF, FILE_PATH, PUBLIC_URL, StoreUrl, ValueKind, words};
+use super::value::{ADDRESS_OR_OFF, DURATION, FILE_PATH, PUBLIC_URL, StoreUrl, ValueKind, words};
 
 /// Where the sessions of all replicas are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub struct PeersConfig {
     pub listen: SocketAddr,
     /// URL at which they reach it.
     pub url: PublicUrl,
+    /// Time from the stop signal to the beginning of a drain.
+    pub shutdown_delay: Duration,
     /// Certificate of this replica towards the others.
     pub cert: PathBuf,
     /// Private key of the certificate.
@@ -62,11 +65,17 @@ keys! {
     }
 }
 
+/// Balancers ask each few seconds whether a replica is ready.
+const SHUTDOWN_DELAY: Duration = Duration::from_secs(5);
+
 keys! {
     PEERS: PeersKeys below "peers." {
         /// URL at which the other replicas reach `listen.peers`, by a name or address of this machine alone. Follows
         /// `listen.peers` if that is one address and not all of the machine's.
         url: PublicUrl = PUBLIC_URL, optional;
+        /// Time from the stop signal to the beginning of the drain: the replica serves on, and `/readyz` says that it is not
+        /// ready, so that balancers lead elsewhere before anything is refused. Longer than these take to notice.
+        shutdown_delay: Duration = DURATION, or SHUTDOWN_DELAY, in Duration::ZERO..=Duration::from_mins(10);
     }
 }
 
@@ -89,15 +98,16 @@ static FILES: [&Key<PathBuf, Option<PathBuf>>; 3] = [&TLS_PEERS.cert, &TLS_PEERS
 pub(super) fn read(reader: &mut Reader, store: &StoreUrl) -> Directory {
     let kind = reader.take(&DIRECTORY.directory);
     let listen = reader.take(&LISTEN_PEERS.peers);
-    let url = reader.take(&PEERS.url);
+    let (url, shutdown_delay) = (reader.take(&PEERS.url), reader.take(&PEERS.shutdown_delay));
     let [cert, key, ca] = FILES.map(|key| reader.take(key));
     if !reader.is_sound(&[&DIRECTORY.directory.name]) {
         return Directory::Memory;
     }
     if kind == DirectoryKind::Memory {
-        // That the port is off is said by `config show` too.
+        // What is so by default is said by `config show` too.
         let listens = listen.map(|_| &*LISTEN_PEERS.peers.name);
-        let unused = listens.into_iter().chain([&*PEERS.url.name]).chain(FILES.map(|file| &*file.name));
+        let delays = (shutdown_delay != SHUTDOWN_DELAY).then_some(&*PEERS.shutdown_delay.name);
+        let unused = listens.into_iter().chain([&*PEERS.url.name]).chain(delays).chain(FILES.map(|file| &*file.name));
         let unused: Vec<DottedKey> = unused.map(|key| key.to_owned().into()).collect();
         let wrong = format!("has no effect while {} is `memory`", DIRECTORY.directory);
         reader.object_to_set(&unused.iter().collect::<Vec<_>>(), &wrong);
@@ -124,7 +134,8 @@ pub(super) fn read(reader: &mut Reader, store: &StoreUrl) -> Directory {
     }
     let all = || {
         let listen = listen?;
-        Some(PeersConfig { listen, url: url.or_else(|| url_of(listen))?, cert: cert?, key: key?, ca: ca? })
+        let url = url.or_else(|| url_of(listen))?;
+        Some(PeersConfig { listen, url, shutdown_delay, cert: cert?, key: key?, ca: ca? })
     };
     // Without one of them a problem is noted, and no configuration is made.
     all().map_or(Directory::Memory, Directory::Store)
@@ -203,9 +214,12 @@ mod tests {
 
     #[test]
     fn keys_of_several_replicas_have_no_effect_for_one() {
-        insta::assert_snapshot!(load(&[("DIRECTORY", None), ("PEERS__URL", Some("https://one:1"))]).unwrap_err(), @r#"
+        let changed =
+            [("DIRECTORY", None), ("PEERS__URL", Some("https://one:1")), ("PEERS__SHUTDOWN_DELAY", Some("7s"))];
+        insta::assert_snapshot!(load(&changed).unwrap_err(), @r#"
         environment GATEWAY_LISTEN__PEERS: listen.peers = "192.0.2.7:8083": has no effect while directory is `memory`
         environment GATEWAY_PEERS__URL: peers.url = "https://one:1": has no effect while directory is `memory`
+        environment GATEWAY_PEERS__SHUTDOWN_DELAY: peers.shutdown_delay = "7s": has no effect while directory is `memory`
         environment GATEWAY_TLS__PEERS__CERT: tls.peers.cert = "c": has no effect while directory is `memory`
         environment GATEWAY_TLS__PEERS__KEY: tls.peers.key = "k": has no effect while directory is `memory`
         environment GATEWAY_TLS__PEERS__CA: tls.peers.ca = "a": has no effect while directory is `memory`

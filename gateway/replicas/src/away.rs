@@ -51,6 +51,13 @@ pub(crate) struct Place {
     pub(crate) is_sure: bool,
 }
 
+impl Place {
+    /// Returns whether the agent came here after it was at another place.
+    pub(crate) fn is_newer_than(&self, other: &Self) -> bool {
+        (self.key, self.generation) > (other.key, other.generation)
+    }
+}
+
 impl From<SessionOwner> for Place {
     fn from(owner: SessionOwner) -> Self {
         Self {

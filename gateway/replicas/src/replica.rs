@@ -225,7 +225,7 @@ impl Replica {
                     }
                 }
                 SearchTurn::First(search) => {
-                    let opened = timeout_at(until, self.open_lane(subject)).await;
+                    let opened = timeout_at(until, self.search(subject)).await;
                     let found = match opened.unwrap_or(Err(FindError::NoLane)) {
                         Ok(Some(session)) => FoundSession::Lane(session),
                         Ok(None) => FoundSession::Absent,
@@ -254,11 +254,33 @@ impl Replica {
         Ok(owner.map_err(FindError::Store)?.map(Place::from))
     }
 
-    /// Has a lane to the agent of a workspace or cluster end here, and waits for it: one that the agent adds, or a hop lane. `None`
-    /// if no other replica has its session.
-    async fn open_lane(&self, subject: &Subject) -> Result<Option<Arc<LiveSession>>, FindError> {
-        let is_other = |place: &Place| place.replica != self.incarnation.get();
-        let Some(place) = self.place_of(subject).await?.filter(is_other) else { return Ok(None) };
+    /// Has a lane to the agent of a workspace or cluster end here, and waits for it. `None` if no other replica has its session.
+    ///
+    /// A replica that has not, or cannot be reached, may be one from which the agent has just gone. Then the store is asked once
+    /// more, and what it says is followed if it is news.
+    async fn search(&self, subject: &Subject) -> Result<Option<Arc<LiveSession>>, FindError> {
+        let Some(place) = self.other_place_of(subject).await? else { return Ok(None) };
+        let opened = self.open_lane(subject, &place).await;
+        if let Ok(Some(_)) = opened {
+            return opened;
+        }
+        if let Some(session) = self.current(subject) {
+            return Ok(Some(session));
+        }
+        match self.other_place_of(subject).await? {
+            Some(now) if now.is_newer_than(&place) => self.open_lane(subject, &now).await,
+            Some(_) | None => opened,
+        }
+    }
+
+    /// Returns the place of the session of a workspace or cluster, if another replica has it.
+    async fn other_place_of(&self, subject: &Subject) -> Result<Option<Place>, FindError> {
+        Ok(self.place_of(subject).await?.filter(|place| place.replica != self.incarnation.get()))
+    }
+
+    /// Has a lane to the agent at a place end here, and waits for it: one that the agent adds, or a hop lane. `None` if its replica
+    /// has no such session.
+    async fn open_lane(&self, subject: &Subject, place: &Place) -> Result<Option<Arc<LiveSession>>, FindError> {
         let is_its = |session: &Arc<LiveSession>| {
             // A hop lane of an earlier session leads to a replica from which the agent has gone.
             let is_stale = session.is_hop() && session.generation().get() != place.generation;

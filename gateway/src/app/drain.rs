@@ -15,6 +15,7 @@ use super::redial::redial_after;
 use super::replicas::ReplicaParts;
 use gateway_agents::peers::MaybePeers;
 use gateway_agents::registry::{LiveSession, Registry};
+use gateway_config::{Config, Directory};
 use gateway_store::DrainRequest;
 
 /// Longest wait for agents that were asked to move, behind the time over which they spread.
@@ -32,6 +33,8 @@ pub(super) struct SessionsDrain {
     peers: MaybePeers,
     /// Drain that the operator asks of this replica.
     asked: watch::Receiver<Option<DrainRequest>>,
+    /// Time from the announcement of the drain to its beginning.
+    delay: Duration,
     /// Time limit of what is under way.
     deadline: Duration,
     /// Agents that the other replicas take in a second, at least.
@@ -47,12 +50,13 @@ impl SessionsDrain {
             closed: app.closed.clone(),
             peers: app.edge.peers.clone(),
             asked: ReplicaParts::drain_asked(app.replica.as_ref()),
+            delay: shutdown_delay(&app.config),
             deadline: app.config.timeouts.drain,
             moves_per_second: app.config.limits.sessions_per_second,
         }
     }
 
-    /// Waits until this gateway has to end, and drains.
+    /// Waits until this gateway has to end, and drains: after a time in which it serves on without being ready, if there are others.
     pub(super) async fn run(mut self, stop: &CancellationToken, replaced: &CancellationToken) -> DrainResult {
         let mut asked = self.asked.clone();
         tokio::select! {
@@ -60,11 +64,24 @@ impl SessionsDrain {
             () = replaced.cancelled() => {}
             () = wait_for(&mut self.asked, DrainRequest::Finish) => {}
         }
-        info!(tasks = self.drain.live(), "draining");
         tokio::select! {
-            drained = self.drain_within(self.deadline) => drained,
+            drained = self.announce_and_drain(replaced) => drained,
             () = wait_for(&mut asked, DrainRequest::Now) => self.drain_within(Duration::ZERO).await,
         }
+    }
+
+    /// Balancers lead to this gateway until they have seen that it is not ready, and so do agents that move.
+    async fn announce_and_drain(&self, replaced: &CancellationToken) -> DrainResult {
+        self.drain.announce();
+        if !self.delay.is_zero() && !replaced.is_cancelled() {
+            info!(delay = ?self.delay, "not ready any more; the drain begins after the delay");
+            tokio::select! {
+                () = tokio::time::sleep(self.delay) => {}
+                () = replaced.cancelled() => {}
+            }
+        }
+        info!(tasks = self.drain.live(), "draining");
+        self.drain_within(self.deadline).await
     }
 
     /// Tells agents that the gateway drains, and ends requests, streams and sessions. Agents that can move to another replica
@@ -115,6 +132,14 @@ impl SessionsDrain {
         }
         self.closed.cancel();
         cut
+    }
+}
+
+/// Returns the time that balancers get. None lead to one gateway alone: what it refuses is refused either way.
+fn shutdown_delay(config: &Config) -> Duration {
+    match &config.directory {
+        Directory::Memory => Duration::ZERO,
+        Directory::Store(peers) => peers.shutdown_delay,
     }
 }
 

@@ -155,13 +155,13 @@ impl ReplicaParts {
     ) {
         let Self { incarnation, replica, displaced, listener, tls, writer, drain_asked } = self;
         let (ReplicaWork { travelling, works }, ReplicaTasks { background, leaving }) = (work, tasks);
-        let draining = base.drain.draining().clone();
         let (store, closed_at_end) = (base.store.clone(), closed.clone());
         let mut works = duties::by_duty(works);
         works.insert(Duty::Sweeps, Box::new(|held| Box::pin(sweep(held))));
-        let stops = KeeperStops { draining: draining.clone(), closed: closed.clone(), lost: lost.clone() };
+        let stops = KeeperStops { draining: base.drain.draining().clone(), closed: closed.clone(), lost: lost.clone() };
         leaving.spawn(DutyKeeper::new(base.store.clone(), incarnation, works).run(stops));
-        leaving.spawn(lease::keep(store, replica.clone(), incarnation, draining, closed_at_end, lost.clone()));
+        let announced = base.drain.announced().clone();
+        leaving.spawn(lease::keep(store, replica.clone(), incarnation, announced.clone(), closed_at_end, lost.clone()));
         let report = {
             let (registry, agents) = (base.registry.clone(), agents.clone());
             move || ReplicaReport {
@@ -173,7 +173,7 @@ impl ReplicaParts {
         background.spawn(report::keep(base.store.clone(), incarnation, report, drain_asked, closed.clone()));
         let (registry, members) = (base.registry.clone(), replica.members().clone());
         // Not in a drain, which asks all of them.
-        background.spawn(rebalance::keep(registry, members, incarnation.get(), base.drain.draining().clone()));
+        background.spawn(rebalance::keep(registry, members, incarnation.get(), announced));
         background.spawn(tls.watch(closed.clone()));
         background.spawn(writer);
         background.spawn(replica.clone().end_displaced(displaced, closed.clone()));

@@ -8,10 +8,12 @@ use std::time::Duration;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-/// Tasks that should finish by themselves, and two signals for them: `draining` (take nothing new) and `cut` (end now).
+/// Tasks that should finish by themselves, and two signals for them: `draining` (take nothing new) and `cut` (end now). Before
+/// these a drain may be announced: nothing is refused yet, and all that chooses among several gateways should choose another.
 /// Dropping it ends no task, as others may hold it too: the owner of the tasks keeps [`Drain::cut_on_drop`].
 #[derive(Clone, Debug, Default)]
 pub struct Drain {
+    announced: CancellationToken,
     draining: CancellationToken,
     has_begun: Arc<AtomicBool>,
     cut: CancellationToken,
@@ -58,6 +60,17 @@ impl Drain {
         &self.draining
     }
 
+    /// Says that a drain will begin.
+    pub fn announce(&self) {
+        self.announced.cancel();
+    }
+
+    /// Returns the signal that a drain will begin, or has begun.
+    #[must_use]
+    pub fn announced(&self) -> &CancellationToken {
+        &self.announced
+    }
+
     /// Returns the number of running tasks.
     #[must_use]
     pub fn live(&self) -> usize {
@@ -77,6 +90,7 @@ impl Drain {
     pub async fn run(&self, grace: Duration) -> DrainResult {
         // In this order: a task that the signal wakes on another thread, and that asks the flag first, finds it set.
         self.has_begun.store(true, Ordering::Release);
+        self.announced.cancel();
         self.draining.cancel();
         self.tasks.close();
         if tokio::time::timeout(grace, self.tasks.wait()).await.is_ok() {
@@ -100,11 +114,14 @@ mod tests {
         let drain = Drain::default();
         let draining = drain.draining().clone();
         drain.spawn(async move { draining.cancelled().await });
+        drain.announce();
+        assert!(drain.announced().is_cancelled() && !drain.is_draining());
         assert_eq!(drain.run(Duration::from_secs(1)).await, DrainResult::Clean);
 
         let drain = Drain::default();
         drain.spawn(std::future::pending());
         assert_eq!(drain.run(Duration::from_secs(1)).await, DrainResult::Cut(1));
+        assert!(drain.announced().is_cancelled());
         assert_eq!(drain.live(), 0);
     }
 

@@ -101,6 +101,7 @@ fn several_replicas_have_no_jobs_on_a_machine_and_order_no_certificates() {
     config.directory = Directory::Store(PeersConfig {
         listen: ([127, 0, 0, 1], 9).into(),
         url: "https://a.example:9".parse().unwrap(),
+        shutdown_delay: Duration::ZERO,
         cert: file("/cert"),
         key: file("/key"),
         ca: file("/ca"),

@@ -41,7 +41,7 @@ impl Listeners {
     }
 }
 
-/// Answers not ready during a drain, and after the loss of a listener. A store that is away is reported, but is no
+/// Answers not ready during a drain and from its announcement on, and after the loss of a listener. A store that is away is reported, but is no
 /// reason: every replica would be taken out of the balancer at once, while each goes on for all known users.
 pub(super) fn answer(is_draining: bool, listeners: &Listeners, availability: &Availability) -> (StatusCode, String) {
     if is_draining {

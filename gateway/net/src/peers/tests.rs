@@ -37,7 +37,8 @@ impl Authority {
         std::fs::write(&cert, signed.pem()).expect("written");
         std::fs::write(&key, own.serialize_pem()).expect("written");
         let url = "https://127.0.0.1:1".parse().expect("a URL");
-        let files = PeersConfig { listen: ([127, 0, 0, 1], 1).into(), url, cert, key, ca: trusts.to_owned() };
+        let (listen, shutdown_delay, ca) = (([127, 0, 0, 1], 1).into(), Duration::ZERO, trusts.to_owned());
+        let files = PeersConfig { listen, url, shutdown_delay, cert, key, ca };
         let chain = read_chain(&files.cert).expect("a chain");
         let current = ArcSwap::from_pointee(Settings::with_chain(&files, chain).expect("good files"));
         PeerTls { loaded: stamp(&files), files, current, uri: REPLICA.into() }
