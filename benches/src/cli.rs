@@ -1,6 +1,7 @@
 //! Command line.
 
 pub mod address;
+mod agents;
 mod app;
 mod list;
 mod report;
@@ -70,6 +71,8 @@ enum LabCommand {
     List(list::ListArgs),
     /// The app behind the tunnel
     App(app::AppArgs),
+    /// Many agents for a gateway, and how long each was without a session
+    Agents(agents::AgentsArgs),
     /// A link with delay, rate and faults, for anything that speaks TCP
     Relay(crate::relay::RelayArgs),
     /// Make reports of recorded runs
@@ -86,7 +89,7 @@ impl LabCli {
             // The load has threads of its own; these only watch.
             LabCommand::Run(arguments) if !arguments.needs_relay() => Some(1),
             LabCommand::App(_) | LabCommand::List(_) | LabCommand::Report(_) => Some(1),
-            LabCommand::Run(_) | LabCommand::Relay(_) | LabCommand::Results(_) => None,
+            LabCommand::Agents(_) | LabCommand::Run(_) | LabCommand::Relay(_) | LabCommand::Results(_) => None,
         }
     }
 
@@ -99,6 +102,7 @@ impl LabCli {
             LabCommand::Run(arguments) => Box::pin(run::run(*arguments, stop)).await,
             LabCommand::List(arguments) => list::run(&arguments),
             LabCommand::App(arguments) => app::run(&arguments, stop).await,
+            LabCommand::Agents(arguments) => Box::pin(agents::run(arguments, stop)).await,
             LabCommand::Relay(arguments) => Box::pin(crate::relay::run(arguments, stop)).await.map(|()| Exit::Passed),
             LabCommand::Report(arguments) => report::run(&arguments),
             LabCommand::Results(arguments) => {

@@ -29,6 +29,19 @@ pub struct FleetOptions {
     pub ca_file: Option<PathBuf>,
     /// The first dials are spread evenly over this; zero dials all at once.
     pub spread: Duration,
+    /// Whether times without a session are kept, for [`Fleet::take_gaps`]. They grow until they are taken.
+    pub keeps_gaps: bool,
+}
+
+/// Time in which an agent that had a session had none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// Index of the agent's token.
+    pub agent: usize,
+    /// Time at which its next session came up.
+    pub ended: Instant,
+    /// Length, from the moment at which the agent noticed the end of its session.
+    pub lasted: Duration,
 }
 
 /// State of a fleet's agents.
@@ -65,7 +78,7 @@ impl Fleet {
         // Parsed once: the TLS settings, the roots above all, are shared by every clone.
         let gateway = Gateway::parse(gateway_url, options.ca_file.as_deref()).context("the fleet's gateway")?;
         let ports = Arc::new(options.ports.clone());
-        let roster = Arc::new(Roster::new(tokens.len(), Instant::now()));
+        let roster = Arc::new(Roster::new(tokens.len(), Instant::now(), options.keeps_gaps));
         let (tasks, stop, cut) = (TaskTracker::new(), CancellationToken::new(), CancellationToken::new());
         let pause = options.spread.div_f64(tokens.len().max(1) as f64);
         for (number, token) in tokens.into_iter().enumerate() {
@@ -151,6 +164,12 @@ impl Fleet {
         self.roster.ups_since(since)
     }
 
+    /// Returns the times without a session that have ended since the last call, in their order.
+    #[must_use]
+    pub fn take_gaps(&self) -> Vec<Gap> {
+        self.roster.take_gaps()
+    }
+
     /// Lets every agent close its session, and waits for that up to `grace`. Returns how many had to be cut.
     pub async fn stop(self, grace: Duration) -> usize {
         self.stop.cancel();
@@ -166,7 +185,7 @@ impl Fleet {
 fn entering(agent: usize, roster: Arc<Roster>) -> Observer {
     Box::new(move |event| match event {
         AgentEvent::Connected { .. } => roster.connected(agent, Instant::now()),
-        AgentEvent::Redialing { .. } => roster.redials(agent),
+        AgentEvent::Redialing { .. } => roster.redials(agent, Instant::now()),
         // Each dial ends in one of the two above, or in the end of the agent, which its task enters.
         AgentEvent::Dialing | AgentEvent::SessionEnded { .. } => {}
     })

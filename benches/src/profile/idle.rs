@@ -233,14 +233,22 @@ impl IdleRun<'_> {
 pub(super) fn start_fleet(lab: &Lab, count: usize) -> anyhow::Result<Fleet> {
     let spare = lab.spare_tokens();
     ensure!(count <= spare.len(), "{count} agents need as many workspaces, and the lab has {}", spare.len());
-    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    ensure!(
-        count as u64 + FILES_SPARE <= files,
-        "{count} agents in one process need {} open files, and the limit is {files} (ulimit -n)",
-        count as u64 + FILES_SPARE
-    );
+    ensure_files(count)?;
     let options = FleetOptions { ca_file: lab.ca_file().map(Into::into), ..FleetOptions::default() };
     Fleet::start(&lab.agents_url_over_link(), spare.iter().take(count).cloned().collect(), &options)
+}
+
+/// Checks that this process may have a connection for each of so many agents.
+///
+/// # Errors
+/// The limit on open files is too low.
+pub fn ensure_files(agents: usize) -> anyhow::Result<()> {
+    let (files, needed) = (getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX), agents as u64 + FILES_SPARE);
+    ensure!(
+        needed <= files,
+        "{agents} agents in one process need {needed} open files, and the limit is {files} (ulimit -n)"
+    );
+    Ok(())
 }
 
 #[cfg(test)]

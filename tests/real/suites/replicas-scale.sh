@@ -1,0 +1,121 @@
+#!/usr/bin/env bash
+# A thousand agents at three replicas behind HAProxy, on one PostgreSQL: how long each agent is without a session when its replica is
+# killed or stands still, what a rolling restart costs, and what requests for absent agents ask of the database.
+#   AGENT_COUNT=5000 RATE=200 tests/real/suites/replicas-scale.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/common.sh"
+
+[ -n "$DIRECT" ] && { echo "replicas-scale: nothing to check without the gateway"; finish; }
+AGENT_COUNT=${AGENT_COUNT:-1000}
+RATE=${RATE:-100}
+SESSIONS=$((AGENT_COUNT * 2 + 1000))
+LOADLAB=${REAL_LOADLAB:-$TARGET/release/loadlab}
+[ -x "$LOADLAB" ] || give_up "build first: cargo build --release -p loadlab ($LOADLAB is missing)"
+ulimit -n "$(ulimit -Hn)"
+source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/replicas.sh"
+start_replicas
+start_echo
+user_token
+
+# --- the agents -------------------------------------------------------------------------------------------------------
+export REAL_GATEWAY OUT
+token_of() { env NO_COLOR=1 "$REAL_GATEWAY" --config "$OUT/one.toml" token create --workspace "$1" 2>>"$OUT/token.log"; }
+export -f token_of
+seq -f "w-%g" "$AGENT_COUNT" | xargs -P 4 -I{} bash -c 'token_of {}' >"$OUT/tokens" || give_up "no tokens: $(tail -n 1 "$OUT/token.log")"
+same "a token for each workspace" "$AGENT_COUNT" "$(wc -l <"$OUT/tokens")"
+spawn fleet "$LOADLAB" agents --gateway "http://127.0.0.1:$AGENTS" --tokens "$OUT/tokens" --gaps "$OUT/gaps" --spread 5s
+all_up() { [ "$(tail -n 1 "$OUT/fleet.log")" = "$AGENT_COUNT of $AGENT_COUNT up" ]; }
+check "$AGENT_COUNT agents are up" until_ok 120 all_up || finish
+HOSTS=$(for number in $(seq 20); do host_of "$ECHO_PORT" "w-$((number * AGENT_COUNT / 20))"; done | paste -sd ,)
+# load NAME PORT ARGUMENTS… : requests to twenty of the workspaces by way of a port, until the file NAME.done exists.
+load() {
+  local name=$1 port=$2
+  shift 2
+  rm -f "$OUT/$name.done"
+  REAL_CREDENTIALS="token $USER_TOKEN" spawn "$name" node "$APPS/steady_load.mjs" --connect "127.0.0.1:$port" --rate "$RATE" \
+    --until-file "$OUT/$name.done" "$@"
+}
+loaded() { touch "$OUT/$1.done"; collect "$1" 60; }
+# agents_at NAME : how many sessions a replica reports.
+agents_at() { replicas | jq --argjson id "$(id_of "$1")" '.[] | select(.id == $id) | .agents'; }
+
+# back_after BEGAN COUNT : waits until so many agents have had a session again since a time, and prints the median, the 99th percentile
+# and the slowest, in milliseconds after it.
+times_since() { awk -v began="$1" '$1 >= began { print $1 - began }' "$OUT/gaps" | sort -n; }
+are_back() { [ "$(times_since "$1" | wc -l)" -ge "$2" ] && all_up; }
+back_after() {
+  until_ok 60 are_back "$1" "$2"
+  times_since "$1" | awk '{ at[NR] = $1 } END { print at[int((NR + 1) / 2)], at[int(NR * 0.99)] ? at[int(NR * 0.99)] : at[NR], at[NR] }'
+}
+
+# --- kill -9 ----------------------------------------------------------------------------------------------------------
+for name in "${NAMES[@]}"; do
+  user=$(other_than "$name")
+  load "killed-$name" "${PUBLIC_OF[$user]}" --host "$HOSTS" --bearable "$((RATE * 5))"
+  sleep 2
+  had=$(agents_at "$name")
+  began=$(now_ms)
+  signal KILL "$name"
+  ends_within 2 "$name"
+  # Some may have moved since that was reported.
+  read -r median late slowest < <(back_after "$began" "$((had * 9 / 10))")
+  loaded "killed-$name"
+  echo "kill -9 of $name with $had agents: a session again after $median ms (p50), $late ms (p99), $slowest ms (the last)" | tee -a "$OUT/figures.txt"
+  [ "$had" -gt 0 ] && [ "${median:-99999}" -le 1000 ] && ok "half of $had agents are back within a second of a kill" ||
+    fail "half of $had agents are back after $median ms"
+  [ "${late:-99999}" -le 5000 ] && ok "and 99 of 100 within five" || fail "99 of 100 agents are back after $late ms"
+  start "$name"
+done
+
+# --- a replica that stands still --------------------------------------------------------------------------------------
+fullest() {
+  local name
+  for name in "${NAMES[@]}"; do echo "$(agents_at "$name") $name"; done | sort -rn | awk 'NR == 1 { print $2 }'
+}
+sleep 4 # reports come each three seconds
+name=$(fullest)
+had=$(agents_at "$name")
+began=$(now_ms)
+signal STOP "$name"
+read -r median late slowest < <(back_after "$began" "$((had * 9 / 10))")
+signal CONT "$name"
+echo "SIGSTOP of $name with $had agents: a session again after $median ms (p50), $late ms (p99), $slowest ms (the last)" | tee -a "$OUT/figures.txt"
+[ "$had" -gt 0 ] && [ "${late:-99999}" -le 15000 ] && ok "agents of a replica that stands still are elsewhere within 15 s" ||
+  fail "$had agents of a replica that stands still: 99 of 100 are elsewhere after $late ms"
+check "all agents are up" until_ok 30 all_up
+
+# --- rolling restart --------------------------------------------------------------------------------------------------
+sleep 5
+load rolling "$PUBLIC" --host "$HOSTS"
+sleep 2
+began=$(now_ms)
+for name in "${NAMES[@]}"; do
+  check "$name drains, with its agents moved" timeout 90 env NO_COLOR=1 "$REAL_GATEWAY" --config "$OUT/one.toml" replicas drain "$(id_of "$name")" --wait
+  ends_within 60 "$name" && same "and exits with status 0" 0 "$STATUS" || fail "$name still runs"
+  start "$name"
+done
+took=$(($(now_ms) - began))
+sleep 2
+check "all agents are up after it" until_ok 30 all_up
+loaded rolling
+gaps=$(times_since "$began" | wc -l)
+echo "rolling restart of three replicas in $took ms: $gaps of $AGENT_COUNT agents were without a session for a moment" | tee -a "$OUT/figures.txt"
+
+# --- requests for agents that are not there ---------------------------------------------------------------------------
+ABSENT=20
+for number in $(seq "$ABSENT"); do token_of "absent-$number" >/dev/null; done
+# reads SECONDS : how often the table of sessions was read in that time.
+scans() { query "SELECT coalesce(seq_scan, 0) + coalesce(idx_scan, 0) FROM pg_stat_user_tables WHERE relname = 'sessions'"; }
+reads() { local before; before=$(scans); sleep "$1"; echo $(($(scans) - before)); }
+sleep 2
+calm=$(reads 10)
+RATE=1000 load absent "${PUBLIC_OF[one]}" --want 503 \
+  --host "$(for number in $(seq "$ABSENT"); do host_of "$ECHO_PORT" "absent-$number"; done | paste -sd ,)"
+sleep 2
+flood=$(reads 10)
+loaded absent
+each=$(awk -v more="$((flood - calm))" -v absent="$ABSENT" 'BEGIN { printf "%.2f", more / 10 / absent }')
+echo "1000 requests a second for $ABSENT absent workspaces: $each reads of the sessions a second for each, beside $calm in 10 s without them" | tee -a "$OUT/figures.txt"
+awk -v each="$each" 'BEGIN { exit !(each <= 1.2) }' && ok "an absent workspace costs the database a read a second" ||
+  fail "an absent workspace costs the database $each reads a second"
+check "no program panicked" sh -c "! grep -n panicked '$OUT'/*.log"
+finish
