@@ -80,6 +80,7 @@ impl RecvCredit {
     }
 
     /// Returns the credit that the peer still has, by our books.
+    #[cfg(any(test, feature = "model"))]
     pub(super) fn outstanding(&self) -> u32 {
         self.outstanding
     }

@@ -3,6 +3,7 @@
 use super::channel::{Channel, SendState};
 use super::schedule::QueueMembership;
 use super::{Mux, State};
+#[cfg(any(test, feature = "model"))]
 use crate::id::ChannelId;
 
 impl Mux {
