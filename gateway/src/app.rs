@@ -2,6 +2,7 @@
 //! its submodules, that knows every crate.
 
 mod assemble;
+mod certificates;
 mod changes;
 mod ci;
 mod drain;
@@ -26,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use self::assemble::Base;
+use self::certificates::OwnCertificate;
 use self::ci::CiParts;
 use self::environments::EnvironmentParts;
 use self::listeners::{ListenerTls, Listeners};
@@ -39,7 +41,7 @@ use gateway_config::{Config, Directory};
 use gateway_edge::admin::Admin;
 use gateway_edge::service::Edge;
 use gateway_environments::service::Environments;
-use gateway_net::acme::{AcmeError, Renewal};
+use gateway_net::acme::Renewal;
 use gateway_net::audit::Writer;
 use gateway_net::inherited::InheritedSockets;
 use gateway_net::limits::UsageLimits;
@@ -85,7 +87,7 @@ pub struct App {
 /// Parts that are bound and read before the store is opened.
 struct Bound {
     single: Arc<SingleGateway>,
-    renewal: Option<Renewal>,
+    own: OwnCertificate,
     certificates: Vec<Arc<Tls>>,
     limits: Arc<UsageLimits>,
     listeners: Listeners,
@@ -124,14 +126,14 @@ impl App {
             // Its lease among the replicas entitles it.
             Directory::Store(_) => SingleGateway::shared(&config.store),
         });
-        let renewal = certified(&config).await?;
+        let own = Box::pin(OwnCertificate::ensure(&config)).await?;
         let tls = ListenerTls::load(&config)?;
         let certificates = tls.certificates();
         let limits = UsageLimits::new(&config.limits, Instant::now().into_std());
         let listeners = Listeners::bind(&config, &limits, tls, inherited)?;
         listeners.settle(&mut config)?;
         let peers = PeerPort::bind(&config).await?;
-        let bound = Bound { single, renewal, certificates, limits, listeners, peers };
+        let bound = Bound { single, own, certificates, limits, listeners, peers };
         // On the heap: it holds all parts of a gateway.
         Box::pin(assemble::assemble(config, bound)).await
     }
@@ -199,13 +201,4 @@ impl App {
     pub fn replaced(&self) -> CancellationToken {
         self.replaced.clone()
     }
-}
-
-/// Gets the gateway's own certificates if it is configured to, and returns their renewal.
-async fn certified(config: &Config) -> Result<Option<Renewal>, AcmeError> {
-    let renewal = config.tls.acme.clone().map(|acme| Renewal::new(acme, wall_clock));
-    if let Some(renewal) = &renewal {
-        renewal.ensure().await?;
-    }
-    Ok(renewal)
 }

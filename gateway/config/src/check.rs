@@ -3,7 +3,6 @@
 
 use std::net::SocketAddr;
 
-use super::acme::ACME;
 use super::auth::AUTH;
 use super::ci::COMMAND;
 use super::directory::LISTEN_PEERS;
@@ -41,11 +40,6 @@ pub(super) fn of_one_gateway(config: &Config) -> Vec<(DottedKey, String)> {
                 wrong.push((ci::kind_of(&provider.name), why.to_owned()));
             }
         }
-    }
-    if config.tls.acme.is_some() {
-        let why = "is set while `directory` is `store`: each replica would order certificates of its own. Have one program get \
-                   the certificate, and name its files in tls.public.cert and tls.public.key at every replica";
-        wrong.push((ACME.directory.name.clone(), why.to_owned()));
     }
     wrong
 }

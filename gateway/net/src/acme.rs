@@ -5,9 +5,12 @@
 
 mod hook;
 mod nonce;
+mod renewal;
+mod shared;
 mod storage;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use instant_acme::{
@@ -15,8 +18,9 @@ use instant_acme::{
     RetryPolicy,
 };
 use thiserror::Error;
-use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::info;
+
+pub use self::shared::{SharedCertificate, SharedError, SharedFuture};
 
 use self::hook::{HookError, Published};
 use self::nonce::{Nonces, again};
@@ -24,12 +28,6 @@ use self::storage::{AcmeFiles, KeptError};
 use gateway_config::Acme;
 use gateway_types::UnixSeconds;
 
-/// Longest interval between two checks whether a renewal is due.
-const LOOK_INTERVAL: Duration = Duration::from_secs(60 * 60);
-/// First back-off after a failure. Authorities count failures, so it doubles up to [`RETRY_MAX`].
-const RETRY_MIN: Duration = Duration::from_secs(15 * 60);
-/// Longest back-off after a failure.
-const RETRY_MAX: Duration = Duration::from_secs(12 * 60 * 60);
 /// Time limit for the authority to check the records, and to sign.
 const AUTHORITY_PATIENCE: Duration = Duration::from_secs(5 * 60);
 
@@ -65,6 +63,12 @@ pub enum AcmeError {
     /// A file cannot be read or written.
     #[error(transparent)]
     Kept(#[from] KeptError),
+    /// What gateways share cannot be read or written.
+    #[error("the certificate that replicas share: {0}")]
+    Shared(SharedError),
+    /// Another gateway orders.
+    #[error("another replica has taken the order over")]
+    TakenOver,
 }
 
 /// Keeps one certificate renewed.
@@ -73,60 +77,18 @@ pub struct Renewal {
     config: Acme,
     kept: AcmeFiles,
     clock: fn() -> UnixSeconds,
+    /// Place of the certificate that other gateways have too.
+    shared: Option<Arc<dyn SharedCertificate>>,
 }
 
 impl Renewal {
-    /// Creates a renewal that reads the time from `clock`.
-    pub fn new(config: Acme, clock: fn() -> UnixSeconds) -> Self {
+    /// Creates a renewal that reads the time from `clock`. What is `shared` is ordered by one gateway at a time.
+    pub fn new(config: Acme, clock: fn() -> UnixSeconds, shared: Option<Arc<dyn SharedCertificate>>) -> Self {
         let kept = AcmeFiles::new(config.folder.clone());
-        Self { config, kept, clock }
+        Self { config, kept, clock, shared }
     }
 
-    /// Gets a certificate unless a usable one is there. Takes as long as the authority does.
-    ///
-    /// # Errors
-    /// [`AcmeError`].
-    pub async fn ensure(&self) -> Result<(), AcmeError> {
-        let now = (self.clock)();
-        match self.kept.facts() {
-            Some(facts) if facts.not_after > now && storage::covers(&facts.names, &self.config.names) => Ok(()),
-            Some(_) | None => self.renew().await,
-        }
-    }
-
-    /// Renews in time, until `stop`.
-    pub async fn run(self, stop: CancellationToken) {
-        let mut retry = RETRY_MIN;
-        let mut wait = self.look_interval();
-        loop {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(wait) => {}
-            }
-            wait = self.look_interval();
-            if !self.is_due((self.clock)()) {
-                continue;
-            }
-            match self.renew().await {
-                Ok(()) => retry = RETRY_MIN,
-                Err(error) => {
-                    warn!(%error, retry_seconds = retry.as_secs(), "the certificate was not renewed");
-                    wait = retry;
-                    retry = (retry * 2).min(RETRY_MAX);
-                }
-            }
-        }
-    }
-
-    fn look_interval(&self) -> Duration {
-        self.kept.facts().map_or(LOOK_INTERVAL, |facts| storage::look_interval(&facts).min(LOOK_INTERVAL))
-    }
-
-    fn is_due(&self, now: UnixSeconds) -> bool {
-        let facts = self.kept.facts();
-        facts.is_none_or(|facts| storage::is_due(&facts, now) || !storage::covers(&facts.names, &self.config.names))
-    }
-
+    /// Orders a certificate, and keeps it in the folder.
     async fn renew(&self) -> Result<(), AcmeError> {
         let names = self.config.names.join(", ");
         info!(%names, authority = %self.config.directory, "asking for a certificate");

@@ -82,8 +82,9 @@ struct Services {
 
 /// Opens the store, and builds a gateway that can run from it and the bound parts.
 pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartError> {
-    let Bound { single, renewal, certificates, limits, listeners, peers } = bound;
-    let (base, audit_writer, joined) = Base::open(&config, limits, peers).await?;
+    let Bound { single, own, certificates, limits, listeners, peers } = bound;
+    let (renewal, store) = Box::pin(own.with_store(&config)).await?;
+    let (base, audit_writer, joined) = Base::open(&config, store, limits, peers).await?;
     let replica = joined.map(|joined| ReplicaParts::new(joined, &base));
     let peers = ReplicaParts::peers(replica.as_ref());
     let changes = Changes::default();
@@ -151,13 +152,13 @@ pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartE
 }
 
 impl Base {
-    /// Opens the store and the audit log; returns the parts, and the writer of the log.
+    /// Opens the audit log; returns the parts, and the writer of the log.
     async fn open(
         config: &Config,
+        store: Store,
         limits: Arc<UsageLimits>,
         peers: Option<PeerPort>,
     ) -> Result<(Self, Writer, Option<Joined>), StartError> {
-        let store = Store::open_with(&config.store).await?;
         let joined = Joined::new(config, &store, peers).await?;
         let sessions_max = config.limits.sessions;
         let registry = match &joined {

@@ -16,6 +16,7 @@
 //!
 //! No clock inside: callers pass the time (see [`wall_clock`] for its source).
 
+mod certificates;
 mod changed_rows;
 mod changes;
 mod ci;
@@ -68,6 +69,7 @@ use gateway_net::availability::Availability;
 use gateway_types::token::NoRandomness;
 use gateway_types::{TerminalForAll, UnixSeconds, WorkspaceName};
 
+pub use certificates::Orderer;
 pub use changed_rows::{ChangedRow, ChangedRows, ChangedRowsReader};
 pub use changes::AccessChange;
 pub use ci::{AwaitedRuns, CiProject, CiRun, CiState, NewCi, NewCiRun, RunOwner};

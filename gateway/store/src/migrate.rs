@@ -59,6 +59,7 @@ pub(super) static STEPS: LazyLock<Vec<SchemaVersion>> = LazyLock::new(|| {
         step!(13, "duties", "0013_duties.sql"),
         step!(14, "changed rows", "0014_changed_rows.sql"),
         step!(16, "replica reports", "0016_replica_reports.sql"),
+        step!(17, "shared certificate", "0017_shared_certificate.sql"),
     ]
 });
 

@@ -111,4 +111,54 @@ check "a certificate that is added is taken up without a restart" until_ok 15 sh
 echo broken >"$OUT/more/two.example.crt"
 check "a broken one is complained of" until_ok 15 grep -q 'cannot be used, keeping the old ones.*two.example' "$OUT/gateway.log"
 check "and does not replace the good one" shows two.example
+
+# Two replicas that start at once: one orders at a time, and both serve what was ordered last.
+source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/postgres.sh"
+trap 'status=$?; stop postgres; rm -rf "$DATA"; (exit "$status"); cleanup' EXIT
+stop gateway
+create_server
+openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "/CN=replica" -keyout "$own/peer.key" -out "$own/peer.csr" 2>>"$OUT/openssl.log"
+printf 'subjectAltName=URI:spiffe://ws.example/replica\nextendedKeyUsage=serverAuth,clientAuth\n' >"$own/peer.ext"
+openssl x509 -req -in "$own/peer.csr" -CA "$own/ca.pem" -CAkey "$own/ca.key" -CAcreateserial -days 2 -extfile "$own/peer.ext" -out "$own/peer.pem" 2>>"$OUT/openssl.log"
+declare -A USERS_OF
+shared_url=https://gw.example:$PUBLIC
+for name in one two; do
+  USERS_OF[$name]=$(free_port)
+  { settings | sed "s|$OUT/acme|$OUT/acme-$name|; s|^public_url = .*|public_url = \"$shared_url\"\ndirectory = \"store\"|"
+    cat <<TOML
+accept_terms = true
+dns_hook = "$OUT/hook"
+[listen]
+public = "127.0.0.1:${USERS_OF[$name]}"
+agents = "127.0.0.1:$(free_port)"
+admin = "off"
+peers = "127.0.0.1:$(free_port)"
+[tls.peers]
+cert = "$own/peer.pem"
+key = "$own/peer.key"
+ca = "$own/ca.pem"
+[store]
+url = "postgres://gateway@127.0.0.1:$PG_PORT/gateway"
+key_file = "$OUT/shared.key"
+TOML
+  } >"$OUT/$name.toml"
+done
+# As a first start of both would make two keys of the store, the first command makes it.
+gateway --config "$OUT/one.toml" token create --user dev >/dev/null 2>>"$OUT/token.log" || fail "no token: $(tail -n 1 "$OUT/token.log")"
+asked() { cat "$OUT/one.log" "$OUT/two.log" | grep -c 'asking for a certificate'; }
+at() { local PUBLIC=${USERS_OF[$1]}; shift; "$@"; }
+for name in one two; do spawn "$name" env NO_COLOR=1 "$REAL_GATEWAY" serve --config "$OUT/$name.toml"; done
+for name in one two; do check "replica $name has a certificate of the authority" until_ok 60 at "$name" verified gw.example; done
+same "ordered once for both" 1 "$(asked)"
+first=$(at one serial gw.example)
+same "which is the same one" "$first" "$(at two serial gw.example)"
+both_changed() { [ "$(at one serial gw.example)" = "$(at two serial gw.example)" ] && at one changed "$first"; }
+check "a renewed one is served by both" until_ok 90 both_changed
+same "which one of them ordered" 2 "$(asked)"
+grep -q 'there is a new certificate' "$OUT/one.log" && [ "$(grep -c 'there is a new certificate' "$OUT/one.log")" -ge "$(grep -c 'there is a new certificate' "$OUT/two.log")" ] &&
+  { dead=one left=two; } || { dead=two left=one; }
+signal KILL "$dead"
+ends_within 2 "$dead"
+first=$(at "$left" serial gw.example)
+check "when the one that ordered is killed, the other one orders the next" until_ok 90 at "$left" changed "$first"
 finish

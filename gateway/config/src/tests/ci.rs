@@ -106,8 +106,7 @@ fn several_replicas_have_no_jobs_on_a_machine_and_order_no_certificates() {
         key: file("/key"),
         ca: file("/ca"),
     });
-    assert_eq!(wrong(&config), ["ci.providers.local.kind", "tls.acme.directory"]);
+    assert_eq!(wrong(&config), ["ci.providers.local.kind"]);
     config.ci.enabled = false;
-    config.tls.acme = None;
     assert_eq!(wrong(&config), [""; 0]);
 }

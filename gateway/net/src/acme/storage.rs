@@ -12,7 +12,8 @@ use rustls::pki_types::pem::PemObject;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::tls::certificates::{Facts, facts_of};
+pub(super) use crate::tls::certificates::Facts as ValidFacts;
+use crate::tls::certificates::facts_of;
 use gateway_types::UnixSeconds;
 
 /// Failure to use a file.
@@ -42,18 +43,14 @@ impl AcmeFiles {
     }
 
     /// Returns names and validity of the certificate; `None` if there is none.
-    pub(super) fn facts(&self) -> Option<Facts> {
+    pub(super) fn facts(&self) -> Option<ValidFacts> {
         facts_of(&CertificateDer::from_pem_file(self.folder.join("cert.pem")).ok()?)
     }
 
     /// Returns the account at this authority, if there is one.
     pub(super) fn account(&self, directory: &str) -> Result<Option<AccountCredentials>, KeptError> {
+        let Some(text) = self.account_file()? else { return Ok(None) };
         let path = self.folder.join("account.json");
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(KeptError { path, what: "read", source }),
-        };
         let file: Result<AccountFile<AccountCredentials>, _> = serde_json::from_str(&text);
         let file = file.map_err(|error| KeptError { path, what: "read", source: error.into() })?;
         Ok((file.directory == directory).then_some(file.credentials))
@@ -64,6 +61,30 @@ impl AcmeFiles {
         let text = serde_json::to_string_pretty(&file);
         let text = text.map_err(|error| self.failed("account.json")(error.into()))?;
         self.write("account.json", &text)
+    }
+
+    /// Returns the file of the account; `None` if there is none.
+    pub(super) fn account_file(&self) -> Result<Option<String>, KeptError> {
+        match self.read("account.json") {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.source.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes the file of an account.
+    pub(super) fn write_account(&self, text: &str) -> Result<(), KeptError> {
+        self.write("account.json", text)
+    }
+
+    /// Returns the certificate and its key.
+    pub(super) fn pair(&self) -> Result<(String, String), KeptError> {
+        Ok((self.read("cert.pem")?, self.read("key.pem")?))
+    }
+
+    fn read(&self, name: &str) -> Result<String, KeptError> {
+        let path = self.folder.join(name);
+        fs::read_to_string(&path).map_err(|source| KeptError { path, what: "read", source })
     }
 
     /// Writes a certificate and its key. A reader between the two writes finds a pair that does not fit, and reads
@@ -92,14 +113,19 @@ impl AcmeFiles {
     }
 }
 
+/// Returns names and validity of the first certificate of a chain.
+pub(super) fn facts_in(chain: &str) -> Option<ValidFacts> {
+    facts_of(&CertificateDer::from_pem_slice(chain.as_bytes()).ok()?)
+}
+
 /// Tells whether less than a third of the validity is left, as authorities recommend.
-pub(super) fn is_due(facts: &Facts, now: UnixSeconds) -> bool {
+pub(super) fn is_due(facts: &ValidFacts, now: UnixSeconds) -> bool {
     let whole = facts.not_after.get().saturating_sub(facts.not_before.get());
     facts.not_after.get().saturating_sub(now.get()) < whole / 3
 }
 
 /// Returns the interval between checks, short enough that a short-lived certificate is renewed in time.
-pub(super) fn look_interval(facts: &Facts) -> Duration {
+pub(super) fn look_interval(facts: &ValidFacts) -> Duration {
     let whole = facts.not_after.get().saturating_sub(facts.not_before.get());
     Duration::from_secs(u64::try_from(whole / 20).unwrap_or_default().max(1))
 }
@@ -117,7 +143,7 @@ mod tests {
 
     #[test]
     fn certificate_is_due_in_the_last_third_of_its_time() {
-        let facts = Facts { names: vec![], not_before: UnixSeconds::new(100), not_after: UnixSeconds::new(400) };
+        let facts = ValidFacts { names: vec![], not_before: UnixSeconds::new(100), not_after: UnixSeconds::new(400) };
         for (now, expected) in [(0, false), (100, false), (300, false), (301, true), (400, true), (9999, true)] {
             assert_eq!(is_due(&facts, UnixSeconds::new(now)), expected, "{now}");
         }
