@@ -185,10 +185,11 @@ section! {
         owner_budget: u64 = SIZE, follows session_budget.max(replica_budget / 2), in KIB..=1024 * GIB;
         /// Channels of one session at a time.
         channels_per_session: u32 = COUNT_32, or CHANNELS_MAX, in 1..=1_000_000;
-        /// Silence after which the other side has to give a sign of life.
-        keepalive_interval: Duration = DURATION, or Duration::from_secs(20);
-        /// Longest wait for that sign of life.
-        keepalive_timeout: Duration = DURATION, or Duration::from_secs(10);
+        /// Silence after which the other side has to give a sign of life. With `keepalive_timeout`, the time after which an
+        /// agent of a gateway whose host is lost dials another. HTTP/2 connections of users are asked half as often.
+        keepalive_interval: Duration = DURATION, or Duration::from_secs(8);
+        /// Longest wait for that sign of life; of users twice as long.
+        keepalive_timeout: Duration = DURATION, or Duration::from_secs(5);
         /// Time for which a session whose link broke is kept, with all its streams.
         resume_grace: Duration = DURATION, or RESUME_GRACE;
         /// Links that one session may have at once (`workspace-agent run --lanes`).

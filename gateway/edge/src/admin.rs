@@ -105,7 +105,7 @@ async fn only_own_hosts(State(admin): State<Arc<Admin>>, request: Request, next:
 }
 
 async fn ready(State(admin): State<Arc<Admin>>) -> Response {
-    readiness::answer(admin.drain.announced().is_cancelled(), &admin.listeners, &admin.availability).into_response()
+    readiness::answer(admin.drain.is_announced(), &admin.listeners, &admin.availability).into_response()
 }
 
 async fn metrics(State(admin): State<Arc<Admin>>, headers: HeaderMap) -> Response {

@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, Version, header};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -60,6 +61,9 @@ const TURN_AWAY_BYTES: usize = 64 * 1024;
 /// on its way.
 const FIRST_REQUEST_IN_DRAIN: Duration = Duration::from_millis(500);
 
+/// Users are asked for signs of life so much more rarely than agents: a silent phone had better sleep.
+const USERS_FACTOR: u32 = 2;
+
 /// Header fields that hyper takes without allocating.
 const HEADERS_DEFAULT: usize = 100;
 
@@ -109,8 +113,8 @@ impl Server {
             .max_pending_accept_reset_streams(H2_UNTAKEN_RESETS)
             .max_local_error_reset_streams(H2_ERROR_RESETS)
             .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX).max(H2_HEADER_LIST_BYTES))
-            .keep_alive_interval(tunnel.keepalive_interval)
-            .keep_alive_timeout(tunnel.keepalive_timeout);
+            .keep_alive_interval(tunnel.keepalive_interval * USERS_FACTOR)
+            .keep_alive_timeout(tunnel.keepalive_timeout * USERS_FACTOR);
         if config.listen.websocket_http2 {
             // Without this, the library refuses extended CONNECT too (RFC 8441, section 3).
             builder.http2().enable_connect_protocol();
@@ -130,7 +134,6 @@ impl Server {
             };
             let negotiated = stream.negotiated();
             let origin = Arc::new(Origin::new(peer.ip(), negotiated, guest.clone()));
-            let draining = edge.drain.draining().clone();
             let counts = Arc::new(RequestCounts::default());
             let refuser = refuser(edge.clone(), origin.clone());
             let http2 = Http2Guest::new(guest.clone(), permit, resets_per_second);
@@ -145,16 +148,17 @@ impl Server {
                     if refuses {
                         return Ok(in_flight.answered(edge.answer_in_drain(&request, &origin)));
                     }
-                    Ok::<_, Infallible>(in_flight.answered(edge.answer(request, &origin).await))
+                    let version = request.version();
+                    let answer = edge.answer(request, &origin).await;
+                    Ok::<_, Infallible>(in_flight.answered(last_before_drain(&edge, version, answer)))
                 }
             });
             let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
             let mut connection = std::pin::pin!(connection);
             // The library's limit on the time of a head begins when it knows the version.
             let mut version_due = Some(Box::pin(tokio::time::sleep(header_timeout)));
-            let mut drained = std::pin::pin!(draining.cancelled());
-            let (mut is_drain_awaited, mut is_leave_awaited) = (false, false);
-            let mut is_draining = false;
+            let mut drained = std::pin::pin!(edge.drain.draining().cancelled());
+            let (mut is_drain_awaited, mut is_leave_awaited, mut is_draining) = (false, false, false);
             // Polled by hand, because this runs several times for each request: futures that cannot be ready are
             // skipped.
             let result = std::future::poll_fn(|context| {
@@ -215,6 +219,15 @@ impl FirstRequest<'_> {
         let due = || Box::pin(tokio::time::sleep(FIRST_REQUEST_IN_DRAIN));
         self.due.get_or_insert_with(due).as_mut().poll(context).is_pending()
     }
+}
+
+/// Once a drain is announced, has a client of HTTP/1.1 open a new connection for its next request (RFC 9112, section 9.6), before the
+/// drain closes this one while that request may be under way. HTTP/2 has a message for it, which loses none.
+fn last_before_drain<B>(edge: &Edge, version: Version, mut answer: Response<B>) -> Response<B> {
+    if edge.drain.is_announced() && version < Version::HTTP_2 && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+        answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    answer
 }
 
 /// Keeps a connection to the protocol that the handshake chose.

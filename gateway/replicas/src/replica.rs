@@ -260,6 +260,7 @@ impl Replica {
     /// more, and what it says is followed if it is news.
     async fn search(&self, subject: &Subject) -> Result<Option<Arc<LiveSession>>, FindError> {
         let Some(place) = self.other_place_of(subject).await? else { return Ok(None) };
+        self.end_older(subject, &place);
         let opened = self.open_lane(subject, &place).await;
         if let Ok(Some(_)) = opened {
             return opened;
@@ -270,6 +271,17 @@ impl Replica {
         match self.other_place_of(subject).await? {
             Some(now) if now.is_newer_than(&place) => self.open_lane(subject, &now).await,
             Some(_) | None => opened,
+        }
+    }
+
+    /// Ends the session that is here if the agent has had a newer one elsewhere since. The replica of that one has said so too, but
+    /// this one may have stood still.
+    fn end_older(&self, subject: &Subject, place: &Place) {
+        if let Some(session) = self.registry.of(subject)
+            && session.generation().get() < place.generation
+        {
+            info!(agent = %subject, session = %session.id, replica = place.replica, "session displaced by one of another replica");
+            self.registry.displace(&session, place.instance);
         }
     }
 

@@ -24,6 +24,9 @@ const MOVE_PATIENCE: Duration = Duration::from_secs(10);
 /// Interval of checks whether requests have ended in a drain.
 const QUIET_INTERVAL: Duration = Duration::from_millis(20);
 
+/// Interval of lines about what a drain waits for.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
+
 /// The end of all sessions in a drain.
 pub(super) struct SessionsDrain {
     registry: Arc<Registry>,
@@ -93,7 +96,10 @@ impl SessionsDrain {
             Some(_) | None => false,
         };
         let spread = spread_of(sessions.len(), self.moves_per_second).min(deadline / 2);
-        let moves = |session: &&Arc<LiveSession>| have_room && session.ask_to_move(deadline, spread);
+        // An agent without a link hears nothing: it comes to another replica by itself.
+        let moves = |session: &&Arc<LiveSession>| {
+            have_room && !session.tunnel.is_detached() && session.ask_to_move(deadline, spread)
+        };
         let waiting: Vec<_> = sessions.iter().filter(|session| !moves(session)).collect();
         let others = self.peers.as_ref().map_or(0, |peers| peers.others());
         for (index, session) in waiting.iter().enumerate() {
@@ -117,11 +123,17 @@ impl SessionsDrain {
     async fn close_when_quiet(&self, deadline: Duration, spread: Duration) -> usize {
         let now = Instant::now();
         let (by, move_by) = (now + deadline.saturating_sub(2 * QUIET_INTERVAL), now + spread + MOVE_PATIENCE);
-        let waits = |session: &Arc<LiveSession>, now| session.in_flight() > 0 || (now < move_by && session.is_moving());
+        let mut report_at = now + PROGRESS_INTERVAL;
         loop {
-            let now = Instant::now();
-            if now >= by || !self.registry.with_relays().iter().any(|session| waits(session, now)) {
+            let (now, sessions) = (Instant::now(), self.registry.with_relays());
+            let streams: usize = sessions.iter().map(|session| session.in_flight()).sum();
+            let agents = if now < move_by { sessions.iter().filter(|session| session.is_moving()).count() } else { 0 };
+            if now >= by || (streams == 0 && agents == 0) {
                 break;
+            }
+            if now >= report_at {
+                report_at = now + PROGRESS_INTERVAL;
+                info!(streams, agents, "the drain waits for streams to end, and for agents to move");
             }
             tokio::time::sleep(QUIET_INTERVAL).await;
         }

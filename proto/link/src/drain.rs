@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 #[derive(Clone, Debug, Default)]
 pub struct Drain {
     announced: CancellationToken,
+    is_announced: Arc<AtomicBool>,
     draining: CancellationToken,
     has_begun: Arc<AtomicBool>,
     cut: CancellationToken,
@@ -62,7 +63,14 @@ impl Drain {
 
     /// Says that a drain will begin.
     pub fn announce(&self) {
+        self.is_announced.store(true, Ordering::Release);
         self.announced.cancel();
+    }
+
+    /// Returns whether a drain will begin, or has begun. One load of an atomic: it is asked for each request.
+    #[must_use]
+    pub fn is_announced(&self) -> bool {
+        self.is_announced.load(Ordering::Acquire)
     }
 
     /// Returns the signal that a drain will begin, or has begun.
@@ -90,7 +98,7 @@ impl Drain {
     pub async fn run(&self, grace: Duration) -> DrainResult {
         // In this order: a task that the signal wakes on another thread, and that asks the flag first, finds it set.
         self.has_begun.store(true, Ordering::Release);
-        self.announced.cancel();
+        self.announce();
         self.draining.cancel();
         self.tasks.close();
         if tokio::time::timeout(grace, self.tasks.wait()).await.is_ok() {
@@ -115,7 +123,7 @@ mod tests {
         let draining = drain.draining().clone();
         drain.spawn(async move { draining.cancelled().await });
         drain.announce();
-        assert!(drain.announced().is_cancelled() && !drain.is_draining());
+        assert!(drain.is_announced() && drain.announced().is_cancelled() && !drain.is_draining());
         assert_eq!(drain.run(Duration::from_secs(1)).await, DrainResult::Clean);
 
         let drain = Drain::default();

@@ -197,8 +197,8 @@ impl Edge {
                 let is_unreachable = matches!(found, FoundSession::Unreachable);
                 (found.lane(), is_unreachable)
             }
-            // Another process of the agent may be elsewhere by now.
-            Some(lane) if lane.way() == SessionWay::Relay && lane.tunnel.is_detached() => {
+            // Its agent, or another process of it, may be elsewhere by now.
+            Some(lane) if lane.tunnel.is_detached() => {
                 (Box::pin(self.elsewhere(visit.address)).await.lane().or(Some(lane)), false)
             }
             session => (session, false),
@@ -208,6 +208,10 @@ impl Edge {
         }
         if is_unreachable {
             return Err(Failure::AgentUnreachable.into());
+        }
+        // The one that was waited for has ended, because its agent has a newer one.
+        if let Some(session) = self.registry.current(&visit.address.name).filter(|now| !now.tunnel.is_detached()) {
+            return Ok(session);
         }
         let is_owner = matches!(grant.because(), Because::Owner);
         // On the heap, so that requests that find a session do not carry it.
