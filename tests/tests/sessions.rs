@@ -31,6 +31,18 @@ mod lifecycle;
 mod pods;
 #[path = "sessions/raw_agent.rs"]
 mod raw_agent;
+#[path = "sessions/raw_gateway.rs"]
+mod raw_gateway;
+#[path = "sessions/recorded.rs"]
+mod recorded;
+#[path = "sessions/recorded_fields.rs"]
+mod recorded_fields;
+#[path = "sessions/recorded_lines.rs"]
+mod recorded_lines;
+#[path = "sessions/recorded_player.rs"]
+mod recorded_player;
+#[path = "sessions/recorded_recorder.rs"]
+mod recorded_recorder;
 #[path = "sessions/replicas.rs"]
 mod replicas;
 #[path = "sessions/replicas_away.rs"]

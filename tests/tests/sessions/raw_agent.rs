@@ -121,15 +121,8 @@ impl RawAgent {
     }
 
     /// Sends bytes; the gateway may have had enough.
-    pub(crate) async fn send(&mut self, mut bytes: Bytes) {
-        while !bytes.is_empty() {
-            self.stream.reserve_capacity(bytes.len());
-            let room = tokio::time::timeout(PATIENCE, poll_fn(|context| self.stream.poll_capacity(context)));
-            let Some(Ok(room)) = room.await.expect("the gateway reads") else { return };
-            if self.stream.send_data(bytes.split_to(room.min(bytes.len())), false).is_err() {
-                return;
-            }
-        }
+    pub(crate) async fn send(&mut self, bytes: Bytes) {
+        send_all(&mut self.stream, bytes).await;
     }
 
     /// Ends the sending direction.
@@ -139,30 +132,25 @@ impl RawAgent {
 
     /// Waits for the next frame; `None` at the end of the stream, however it ends.
     pub(crate) async fn next(&mut self) -> Option<Frame> {
-        if let Some(answer) = self.answer.take() {
-            let answer = tokio::time::timeout(PATIENCE, answer).await.expect("an answer").ok()?;
-            assert_eq!(answer.headers().get("grpc-status"), None, "refused");
-            self.body = Some(answer.into_body());
+        let frame = Frame::decode(self.next_message().await?).expect("the gateway's frames are good");
+        if frame.sequence > 0 {
+            assert_eq!(frame.sequence, self.received + 1, "a frame is missing, or came twice");
+            self.received = frame.sequence;
         }
-        let body = self.body.as_mut()?;
-        loop {
-            if let Some(length) =
-                self.unread.get(1..5).map(|length| u32::from_be_bytes(length.try_into().unwrap()) as usize)
-                && self.unread.len() >= 5 + length
-            {
-                self.unread.advance(5);
-                let frame =
-                    Frame::decode(self.unread.split_to(length).freeze()).expect("the gateway's frames are good");
-                if frame.sequence > 0 {
-                    assert_eq!(frame.sequence, self.received + 1, "a frame is missing, or came twice");
-                    self.received = frame.sequence;
-                }
-                return Some(frame);
-            }
-            let piece = tokio::time::timeout(PATIENCE, body.data()).await.expect("a frame")?.ok()?;
-            body.flow_control().release_capacity(piece.len()).ok();
-            self.unread.extend_from_slice(&piece);
-        }
+        Some(frame)
+    }
+
+    /// Waits for the next gRPC message, as it came; `None` at the end of the stream, however it ends.
+    pub(crate) async fn next_message(&mut self) -> Option<Bytes> {
+        tokio::time::timeout(PATIENCE, self.arrived()).await.expect("a frame")
+    }
+
+    /// Waits for the next gRPC message for as long as it takes.
+    ///
+    /// Cancel safety: safe.
+    pub(crate) async fn arrived(&mut self) -> Option<Bytes> {
+        assert_eq!(self.refused().await, None);
+        next_message(self.body.as_mut()?, &mut self.unread).await
     }
 
     /// Waits for a frame that says something, and not only that the other side is there.
@@ -196,11 +184,24 @@ impl RawAgent {
 
     /// Returns the gRPC status and message of a refusal; `None` when the connection was cut instead.
     pub(crate) async fn refusal_if_any(mut self) -> Option<(u16, String)> {
-        let answer = self.answer.take().expect("not yet read");
-        let answer = tokio::time::timeout(PATIENCE, answer).await.expect("an answer").ok()?;
+        let refused = tokio::time::timeout(PATIENCE, self.refused()).await.expect("an answer");
+        assert!(self.body.is_none(), "not refused");
+        refused
+    }
+
+    /// Waits for the head of the answer, if that has not come before. Returns the gRPC status and message of a refusal.
+    ///
+    /// Cancel safety: safe.
+    pub(crate) async fn refused(&mut self) -> Option<(u16, String)> {
+        let answer = self.answer.as_mut()?.await;
+        self.answer = None;
+        let answer = answer.ok()?;
         let text = |name| answer.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
-        let status = text("grpc-status").expect("a refusal").parse().unwrap();
-        Some((status, text("grpc-message").unwrap_or_default()))
+        let Some(status) = text("grpc-status") else {
+            self.body = Some(answer.into_body());
+            return None;
+        };
+        Some((status.parse().unwrap(), text("grpc-message").unwrap_or_default()))
     }
 }
 
@@ -219,6 +220,35 @@ pub(crate) fn prefixed(bytes: &[u8]) -> Bytes {
     message.put_u32(u32::try_from(bytes.len()).unwrap());
     message.extend_from_slice(bytes);
     message.freeze()
+}
+
+/// Sends bytes on a stream; the other side may have had enough.
+pub(crate) async fn send_all(stream: &mut SendStream<Bytes>, mut bytes: Bytes) {
+    while !bytes.is_empty() {
+        stream.reserve_capacity(bytes.len());
+        let room = tokio::time::timeout(PATIENCE, poll_fn(|context| stream.poll_capacity(context)));
+        let Some(Ok(room)) = room.await.expect("the other side reads") else { return };
+        if stream.send_data(bytes.split_to(room.min(bytes.len())), false).is_err() {
+            return;
+        }
+    }
+}
+
+/// Waits for the next gRPC message of a stream, of which `unread` came already; `None` at its end.
+///
+/// Cancel safety: safe.
+pub(crate) async fn next_message(body: &mut RecvStream, unread: &mut BytesMut) -> Option<Bytes> {
+    loop {
+        if let Some(length) = unread.get(1..5).map(|length| u32::from_be_bytes(length.try_into().unwrap()) as usize)
+            && unread.len() >= 5 + length
+        {
+            unread.advance(5);
+            return Some(unread.split_to(length).freeze());
+        }
+        let piece = body.data().await?.ok()?;
+        body.flow_control().release_capacity(piece.len()).ok();
+        unread.extend_from_slice(&piece);
+    }
 }
 
 /// A gateway, and another workspace on it that has to go on working whatever happens.
