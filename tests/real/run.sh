@@ -4,7 +4,7 @@
 #
 #   cargo build --release && tests/real/install.sh && tests/real/run.sh
 #   tests/real/run.sh vite grpc           only these suites
-#   tests/real/suites/vite.sh             one suite by itself; ci-crash, counts, dev-servers, footprint, kubernetes-crash, kubernetes-scale, replicas and replicas-scale run only so
+#   tests/real/suites/vite.sh             one suite by itself; ci-crash, counts, dev-servers, footprint, kubernetes-crash, kubernetes-scale, replicas, replicas-scale and versions run only so
 #   DIRECT=1 tests/real/suites/vite.sh    the same checks on the app itself, without gateway and agent
 #
 # One line for each check; the last line has the counts. Logs and screenshots are in tests/real/out/SUITE.

@@ -11,7 +11,7 @@ SESSIONS=$((AGENT_COUNT * 2 + 1000))
 LOADLAB=${REAL_LOADLAB:-$TARGET/release/loadlab}
 [ -x "$LOADLAB" ] || give_up "build first: cargo build --release -p loadlab ($LOADLAB is missing)"
 ulimit -n "$(ulimit -Hn)"
-source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/replicas.sh"
+source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/three-replicas.sh"
 start_replicas
 start_echo
 user_token

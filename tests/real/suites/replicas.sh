@@ -6,7 +6,7 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/common.sh"
 
 [ -n "$DIRECT" ] && { echo "replicas: nothing to check without the gateway"; finish; }
 KILLS=${KILLS:-5}
-source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/replicas.sh"
+source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/three-replicas.sh"
 start_replicas
 check "three replicas are listed" live 3
 start_echo
