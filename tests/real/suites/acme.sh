@@ -143,8 +143,6 @@ key_file = "$OUT/shared.key"
 TOML
   } >"$OUT/$name.toml"
 done
-# As a first start of both would make two keys of the store, the first command makes it.
-gateway --config "$OUT/one.toml" token create --user dev >/dev/null 2>>"$OUT/token.log" || fail "no token: $(tail -n 1 "$OUT/token.log")"
 asked() { cat "$OUT/one.log" "$OUT/two.log" | grep -c 'asking for a certificate'; }
 at() { local PUBLIC=${USERS_OF[$1]}; shift; "$@"; }
 for name in one two; do spawn "$name" env NO_COLOR=1 "$REAL_GATEWAY" serve --config "$OUT/$name.toml"; done
