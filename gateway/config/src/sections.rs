@@ -187,7 +187,7 @@ section! {
         channels_per_session: u32 = COUNT_32, or CHANNELS_MAX, in 1..=1_000_000;
         /// Silence after which the other side has to give a sign of life. With `keepalive_timeout`, the time after which an
         /// agent of a gateway whose host is lost dials another. HTTP/2 connections of users are asked half as often.
-        keepalive_interval: Duration = DURATION, or Duration::from_secs(8);
+        keepalive_interval: Duration = DURATION, or Duration::from_secs(7);
         /// Longest wait for that sign of life; of users twice as long.
         keepalive_timeout: Duration = DURATION, or Duration::from_secs(5);
         /// Time for which a session whose link broke is kept, with all its streams.

@@ -378,16 +378,21 @@ async fn agent_of_a_replica_that_is_gone_or_says_nothing_is_absent_for_that_reas
     }
 }
 
+/// An agent of bytes: it ends nothing by itself when it hears of the revocation.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn revoked_token_ends_the_lanes_of_its_agent_at_every_replica() {
-    let Three { flaky, dialed, spare: _spare, .. } = Three::new(Transport::default()).await;
-    let mut streams = Streams::open(&flaky, 1).await;
-    streams.say().await;
-    streams.hear().await;
-    let token = flaky.session.token().expect("a token");
-    assert!(dialed.store.revoke_token(token, wall_clock()).await.unwrap());
-    until("the lane is over", || flaky.session.tunnel.is_ended()).await;
-    let ended = flaky.session.tunnel.end();
+    let mut pair = Pair::new(RELAYS).await;
+    let (_asking, ticket) = pair.ticket().await;
+    let lane = Hello { relay: Some(ticket), ..pair.hello.clone() };
+    let mut agent = RawAgent::dial(&pair.dialed, &pair.token, lane).await;
+    agent.welcome().await;
+    let (registry, name) = (&pair.stage.gateway.registry, "two".parse().unwrap());
+    until("the lane is up", || registry.current(&name).is_some()).await;
+    let lane = registry.current(&name).expect("it is up");
+    let token = lane.token().expect("a token");
+    assert!(pair.dialed.store.revoke_token(token, wall_clock()).await.unwrap());
+    until("the lane is over", || lane.tunnel.is_ended()).await;
+    let ended = lane.tunnel.end();
     assert!(matches!(&ended, Some(SessionError::Closed { reason: Reason::Revoked, .. })), "{ended:?}");
 }
 
