@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -66,6 +67,9 @@ pub struct AgentService {
     /// Public address for users.
     public_url: Arc<str>,
 }
+
+/// Time for the last frames of closed sessions, before their connections end.
+const LAST_FRAMES_TIME: Duration = Duration::from_secs(1);
 
 /// Time for the answer to a call without a Hello to get out.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
@@ -252,8 +256,29 @@ impl AgentService {
             }
         });
         let tunnel = &self.admission.factory().tunnel;
-        grpc::server_builder(tunnel.keepalive_interval, tunnel.keepalive_timeout)
-            .serve_connection(TokioIo::new(stream), handler)
+        let connection = grpc::server_builder(tunnel.keepalive_interval, tunnel.keepalive_timeout)
+            .serve_connection(TokioIo::new(stream), handler);
+        let (service, closed) = (self.clone(), self.closed.clone());
+        // No session is left then: a drain does not wait for an agent that keeps its connection. Boxed, as it is idle.
+        let mut over = Box::pin(async move {
+            closed.cancelled().await;
+            tokio::time::sleep(LAST_FRAMES_TIME).await;
+        });
+        async move {
+            let (mut connection, mut is_awaited) = (std::pin::pin!(connection), false);
+            std::future::poll_fn(|context| {
+                if let Poll::Ready(result) = connection.as_mut().poll(context) {
+                    return Poll::Ready(result);
+                }
+                // This runs for each frame. A task keeps its waker, so the end is waited for once, and polled again in a drain.
+                if is_awaited && !service.admission.factory().drain.is_draining() {
+                    return Poll::Pending;
+                }
+                is_awaited = true;
+                over.as_mut().poll(context).map(Ok)
+            })
+            .await
+        }
     }
 
     async fn answer(
