@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -54,10 +54,10 @@ pub(super) struct AgentsArgs {
 pub(super) async fn run(arguments: AgentsArgs, stop: CancellationToken) -> anyhow::Result<Exit> {
     let tokens = tokens_in(&arguments.tokens)?;
     ensure_files(tokens.len())?;
-    let mut gaps = arguments.gaps.as_ref().map(|path| {
+    let create = |path: &PathBuf| {
         File::create(path).map_err(|error| BadConfig(format!("the file of gaps {}: {error}", path.display())))
-    });
-    let mut gaps = gaps.take().transpose()?;
+    };
+    let mut gaps = arguments.gaps.as_ref().map(create).transpose()?;
     let options = FleetOptions {
         ports: Ports::default(),
         ca_file: arguments.ca_file,
@@ -67,7 +67,8 @@ pub(super) async fn run(arguments: AgentsArgs, stop: CancellationToken) -> anyho
     let (fleet, mut reported) = (Fleet::start(&arguments.gateway, tokens, &options)?, None);
     let mut ticks = tokio::time::interval(INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+    loop {
+        let is_stopped = stop.run_until_cancelled(ticks.tick()).await.is_none();
         let counts = fleet.counts();
         if reported != Some((counts.up, counts.ended.len())) {
             reported = Some((counts.up, counts.ended.len()));
@@ -77,15 +78,15 @@ pub(super) async fn run(arguments: AgentsArgs, stop: CancellationToken) -> anyho
         if let Some(file) = &mut gaps {
             write(file, &fleet.take_gaps()).context("writing the gaps")?;
         }
-    }
-    if let Some(file) = &mut gaps {
-        write(file, &fleet.take_gaps()).context("writing the gaps")?;
+        if is_stopped {
+            break;
+        }
     }
     fleet.stop(STOP_PATIENCE).await;
     Ok(Exit::Passed)
 }
 
-fn tokens_in(path: &PathBuf) -> Result<Vec<String>, BadConfig> {
+fn tokens_in(path: &Path) -> Result<Vec<String>, BadConfig> {
     let bad = |why: String| BadConfig(format!("the file of tokens {}: {why}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
     let tokens: Vec<_> = text.split_whitespace().map(str::to_owned).collect();

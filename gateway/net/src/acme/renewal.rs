@@ -7,6 +7,7 @@ use tracing::{info, warn};
 
 use super::shared::{CLAIM_INTERVAL, Contents, READ_INTERVAL, SharedCertificate, WAIT_INTERVAL};
 use super::{AcmeError, Renewal, storage};
+use crate::tls::certificates::Facts;
 use gateway_types::UnixSeconds;
 
 /// Longest interval between two checks whether a renewal is due.
@@ -120,7 +121,7 @@ impl Renewal {
         let bytes = shared.read().await.map_err(AcmeError::Shared)?;
         let contents = bytes.map(|bytes| Contents::read(&bytes)).transpose().map_err(AcmeError::Shared)?;
         let contents = contents.filter(|contents| contents.directory == self.config.directory);
-        let until = |facts: Option<storage::ValidFacts>| {
+        let until = |facts: Option<Facts>| {
             facts.filter(|facts| storage::covers(&facts.names, &self.config.names)).map(|facts| facts.not_after)
         };
         let theirs = until(contents.as_ref().and_then(|contents| storage::facts_in(&contents.chain)));

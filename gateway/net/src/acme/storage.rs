@@ -12,8 +12,7 @@ use rustls::pki_types::pem::PemObject;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-pub(super) use crate::tls::certificates::Facts as ValidFacts;
-use crate::tls::certificates::facts_of;
+use crate::tls::certificates::{Facts, facts_of};
 use gateway_types::UnixSeconds;
 
 /// Failure to use a file.
@@ -43,7 +42,7 @@ impl AcmeFiles {
     }
 
     /// Returns names and validity of the certificate; `None` if there is none.
-    pub(super) fn facts(&self) -> Option<ValidFacts> {
+    pub(super) fn facts(&self) -> Option<Facts> {
         facts_of(&CertificateDer::from_pem_file(self.folder.join("cert.pem")).ok()?)
     }
 
@@ -114,18 +113,18 @@ impl AcmeFiles {
 }
 
 /// Returns names and validity of the first certificate of a chain.
-pub(super) fn facts_in(chain: &str) -> Option<ValidFacts> {
+pub(super) fn facts_in(chain: &str) -> Option<Facts> {
     facts_of(&CertificateDer::from_pem_slice(chain.as_bytes()).ok()?)
 }
 
 /// Tells whether less than a third of the validity is left, as authorities recommend.
-pub(super) fn is_due(facts: &ValidFacts, now: UnixSeconds) -> bool {
+pub(super) fn is_due(facts: &Facts, now: UnixSeconds) -> bool {
     let whole = facts.not_after.get().saturating_sub(facts.not_before.get());
     facts.not_after.get().saturating_sub(now.get()) < whole / 3
 }
 
 /// Returns the interval between checks, short enough that a short-lived certificate is renewed in time.
-pub(super) fn look_interval(facts: &ValidFacts) -> Duration {
+pub(super) fn look_interval(facts: &Facts) -> Duration {
     let whole = facts.not_after.get().saturating_sub(facts.not_before.get());
     Duration::from_secs(u64::try_from(whole / 20).unwrap_or_default().max(1))
 }
@@ -143,7 +142,7 @@ mod tests {
 
     #[test]
     fn certificate_is_due_in_the_last_third_of_its_time() {
-        let facts = ValidFacts { names: vec![], not_before: UnixSeconds::new(100), not_after: UnixSeconds::new(400) };
+        let facts = Facts { names: vec![], not_before: UnixSeconds::new(100), not_after: UnixSeconds::new(400) };
         for (now, expected) in [(0, false), (100, false), (300, false), (301, true), (400, true), (9999, true)] {
             assert_eq!(is_due(&facts, UnixSeconds::new(now)), expected, "{now}");
         }
