@@ -55,6 +55,8 @@ struct SubjectMap {
     clusters: HashMap<ClusterName, Arc<LiveSession>>,
     /// Lanes of workspaces' agents that dialed other replicas.
     relays: HashMap<WorkspaceName, Arc<LiveSession>>,
+    /// Former sessions of agents that moved while such a lane was there already: what users have open in them goes on.
+    former: HashMap<WorkspaceName, Vec<Arc<LiveSession>>>,
     /// The same of clusters' agents. In a map of their own, for the same reason as sessions.
     cluster_relays: HashMap<ClusterName, Arc<LiveSession>>,
 }
@@ -83,21 +85,39 @@ impl SubjectMap {
         let is_it = |current: &Arc<LiveSession>| current.id == session.id;
         match (&session.subject, session.way()) {
             (Subject::Workspace(name), SessionWay::Direct) => remove_if(&mut self.workspaces, name, is_it),
-            (Subject::Workspace(name), SessionWay::Relay) => remove_if(&mut self.relays, name, is_it),
+            (Subject::Workspace(name), SessionWay::Relay) => {
+                remove_if(&mut self.relays, name, is_it) || self.remove_former(name, session.id)
+            }
             (Subject::Cluster(name), SessionWay::Direct) => remove_if(&mut self.clusters, name, is_it),
             (Subject::Cluster(name), SessionWay::Relay) => remove_if(&mut self.cluster_relays, name, is_it),
         }
     }
 
-    /// Makes the session of an agent that has moved a relay lane, if there is none yet.
-    fn yield_place(&mut self, name: &WorkspaceName) {
-        if self.relays.contains_key(name) {
-            return;
+    fn remove_former(&mut self, name: &WorkspaceName, session: SessionId) -> bool {
+        let Some(former) = self.former.get_mut(name) else { return false };
+        let before = former.len();
+        former.retain(|one| one.id != session);
+        let is_removed = former.len() < before;
+        if former.is_empty() {
+            self.former.remove(name);
         }
-        if let Some(session) = self.workspaces.remove(name) {
-            session.become_relay();
+        is_removed
+    }
+
+    /// Makes the session of an agent that has moved a relay lane.
+    fn yield_place(&mut self, name: &WorkspaceName) {
+        let Some(session) = self.workspaces.remove(name) else { return };
+        session.become_relay();
+        if self.relays.contains_key(name) {
+            self.former.entry(name.clone()).or_default().push(session);
+        } else {
             self.relays.insert(name.clone(), session);
         }
+    }
+
+    /// Returns the former sessions of a workspace's agent.
+    fn former(&self, subject: &Subject) -> impl Iterator<Item = &Arc<LiveSession>> {
+        subject.workspace().and_then(|name| self.former.get(name)).into_iter().flatten()
     }
 
     fn all(&self) -> impl Iterator<Item = &Arc<LiveSession>> {
@@ -112,11 +132,11 @@ impl SubjectMap {
     }
 
     fn all_relays(&self) -> impl Iterator<Item = &Arc<LiveSession>> {
-        self.relays.values().chain(self.cluster_relays.values())
+        self.relays.values().chain(self.former.values().flatten()).chain(self.cluster_relays.values())
     }
 
     fn relays_len(&self) -> usize {
-        self.relays.len() + self.cluster_relays.len()
+        self.relays.len() + self.former.values().map(Vec::len).sum::<usize>() + self.cluster_relays.len()
     }
 
     fn len(&self) -> usize {
@@ -231,11 +251,12 @@ impl Registry {
         self.sessions.read().clusters.values().cloned().collect()
     }
 
-    /// Returns the session of a subject, or its relay lane, that `is_meant`.
+    /// Returns the session of a subject, or a relay lane to its agent, that `is_meant`.
     #[must_use]
     pub fn find(&self, subject: &Subject, is_meant: impl Fn(&LiveSession) -> bool) -> Option<Arc<LiveSession>> {
         let sessions = self.sessions.read();
-        sessions.get(subject).into_iter().chain(sessions.relay(subject)).find(|session| is_meant(session)).cloned()
+        let lanes = sessions.relay(subject).into_iter().chain(sessions.former(subject));
+        sessions.get(subject).into_iter().chain(lanes).find(|session| is_meant(session)).cloned()
     }
 
     /// Ends a session whose agent has a newer one at another replica; if it is the same process, which was asked to move,

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use tunnel_proto::hello::{AppProtocol, HostMode, Port as PortSettings};
 
 use super::*;
@@ -89,4 +91,24 @@ fn arrivals_of_clusters_are_told_and_those_of_workspaces_are_not() {
     registry.claim(of_cluster("a")).expect("room");
     assert!(arrivals.has_changed().expect("the registry lives"));
     assert_eq!(registry.clusters().len(), 1);
+}
+
+/// A replica that users ask has a relay lane to an agent before that dials it, and keeps the lane when the agent moves on.
+#[test]
+fn session_of_an_agent_that_moves_on_becomes_a_lane_beside_the_one_that_is_there() {
+    let registry = Registry::of_replica(9, 1);
+    let moving = || NewSession { moves: true, ..new("a") };
+    let (lane, _) = registry.claim(NewSession { way: SessionWay::Relay, ..moving() }).expect("room");
+    let (first, _) = registry.claim(moving()).expect("room");
+    assert!(first.ask_to_move(Duration::from_secs(1), Duration::ZERO) && first.is_moving());
+    registry.displace(&first, first.instance);
+    assert!(!first.is_moving() && first.way() == SessionWay::Relay && !first.tunnel.is_ended());
+    assert_eq!(registry.relay(&first.subject).map(|session| session.id), Some(lane.id));
+    // It is found by its id, counted, and goes with its end.
+    let find = |id| registry.find(&first.subject, |session| session.id == id).map(|session| session.id);
+    assert_eq!((find(lane.id), find(first.id)), (Some(lane.id), Some(first.id)));
+    assert_eq!((registry.len(), registry.relays_len(), registry.with_relays().len()), (0, 2, 2));
+    assert!(registry.release(&first) && !registry.release(&first));
+    assert_eq!((registry.relays_len(), find(first.id)), (1, None));
+    assert!(registry.release(&lane) && registry.relays_len() == 0);
 }
