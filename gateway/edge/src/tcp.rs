@@ -12,9 +12,9 @@ use http::{Request, Response, StatusCode, response};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::protocol::Role;
-use tokio_util::sync::CancellationToken;
 use tracing::debug;
 use tunnel_link::channel_io::{ChannelError, ChannelIo};
 use tunnel_link::drain::Drain;
@@ -39,12 +39,19 @@ const DRAIN_MARGIN_MAX: Duration = Duration::from_secs(3);
 
 const SUBPROTOCOL: HeaderName = SEC_WEBSOCKET_PROTOCOL;
 
-/// Waits for a drain, and then until its streams are to be closed. Returns the time left for closing them.
-pub(super) async fn nearly_drained(draining: CancellationToken, drain: Duration) -> Duration {
-    draining.cancelled().await;
-    let margin = drain_margin(drain);
-    tokio::time::sleep(drain.saturating_sub(margin)).await;
-    margin
+/// Waits for a drain, and then until its streams are to be closed, by the time of its end as that is known then. Returns the time left
+/// for closing them.
+pub(super) async fn nearly_drained(mut end: watch::Receiver<Option<Instant>>) -> Duration {
+    loop {
+        let known = end.wait_for(Option::is_some).await.ok().and_then(|at| *at);
+        // Without an owner it never ends.
+        let Some(at) = known else { return std::future::pending().await };
+        let margin = drain_margin(at.saturating_duration_since(Instant::now()));
+        tokio::select! {
+            () = tokio::time::sleep_until(at.checked_sub(margin).unwrap_or(at)) => return margin,
+            _ = end.changed() => {}
+        }
+    }
 }
 
 /// Returns the part of a drain in which all streams send their last message; a busy machine may be late. A drain
@@ -111,7 +118,7 @@ impl Forwarder {
         let head = switched(&asked);
         let metrics = metrics.clone();
         metrics.tcp_opened();
-        let drained = nearly_drained(streams.draining().clone(), self.timeouts.drain);
+        let drained = nearly_drained(streams.end());
         streams.spawn(async move {
             // Moved whole: grant and permits live as long as the bytes.
             let route = route;
@@ -277,6 +284,19 @@ mod tests {
         assert_eq!(told(600), DRAIN_MARGIN_MAX, "the rest is the streams'");
         assert_eq!(told(10), Duration::from_secs(2));
         assert_eq!([told(1), told(0)], [DRAIN_MARGIN_MIN; 2]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn streams_are_closed_before_the_end_of_a_drain_also_when_that_comes_nearer() {
+        let drain = Drain::default();
+        let (long, began) = (nearly_drained(drain.end()), Instant::now());
+        drop(tokio::time::timeout(Duration::from_secs(5), drain.run(Duration::from_secs(3_600))).await);
+        let mut long = std::pin::pin!(long);
+        assert!(tokio::time::timeout(Duration::from_secs(60), &mut long).await.is_err());
+        drain.spawn(std::future::pending());
+        let (margin, _cut) = tokio::join!(long, drain.run(Duration::from_secs(30)));
+        assert_eq!(margin, DRAIN_MARGIN_MAX);
+        assert_eq!(began.elapsed().as_secs(), 60 + 30);
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
@@ -18,6 +20,8 @@ pub struct Drain {
     draining: CancellationToken,
     has_begun: Arc<AtomicBool>,
     cut: CancellationToken,
+    /// Time of the cut, once the drain has begun.
+    end: watch::Sender<Option<Instant>>,
     tasks: TaskTracker,
 }
 
@@ -79,6 +83,12 @@ impl Drain {
         &self.announced
     }
 
+    /// Returns the time of the cut, which is known once the drain has begun, and may come nearer then.
+    #[must_use]
+    pub fn end(&self) -> watch::Receiver<Option<Instant>> {
+        self.end.subscribe()
+    }
+
     /// Returns the number of running tasks.
     #[must_use]
     pub fn live(&self) -> usize {
@@ -98,6 +108,7 @@ impl Drain {
     pub async fn run(&self, grace: Duration) -> DrainResult {
         // In this order: a task that the signal wakes on another thread, and that asks the flag first, finds it set.
         self.has_begun.store(true, Ordering::Release);
+        self.end.send_replace(Instant::now().checked_add(grace));
         self.announce();
         self.draining.cancel();
         self.tasks.close();
