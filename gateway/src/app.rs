@@ -10,6 +10,7 @@ mod duties;
 mod environment_api;
 mod environments;
 mod error;
+mod handover;
 mod listeners;
 mod outage;
 mod redial;
@@ -30,6 +31,8 @@ use self::assemble::Base;
 use self::certificates::OwnCertificate;
 use self::ci::CiParts;
 use self::environments::EnvironmentParts;
+use self::handover::Succession;
+pub use self::handover::{Inheritance, ReplaceError};
 use self::listeners::{ListenerTls, Listeners};
 use self::replicas::{PeerPort, ReplicaParts};
 use self::sign_ins::SignIns;
@@ -43,7 +46,7 @@ use gateway_edge::service::Edge;
 use gateway_environments::service::Environments;
 use gateway_net::acme::Renewal;
 use gateway_net::audit::Writer;
-use gateway_net::inherited::InheritedSockets;
+use gateway_net::handover::Predecessor;
 use gateway_net::limits::UsageLimits;
 use gateway_net::listen::Listener;
 use gateway_net::tls::Tls;
@@ -68,6 +71,8 @@ pub struct App {
     admin: Arc<Admin>,
     /// Lock that entitles this gateway to serve the store.
     single: Arc<SingleGateway>,
+    /// The processes of this host before and after this one.
+    succession: Succession,
     /// Cancelled once another gateway serves the store.
     replaced: CancellationToken,
     /// Cancelled once all sessions are closed, so that none can go on.
@@ -92,6 +97,7 @@ struct Bound {
     limits: Arc<UsageLimits>,
     listeners: Listeners,
     peers: Option<PeerPort>,
+    predecessor: Option<Predecessor>,
 }
 
 /// Addresses that a gateway listens on.
@@ -111,29 +117,32 @@ impl App {
     /// # Errors
     /// [`StartError`] names what to change.
     pub async fn bind(config: Config) -> Result<Self, StartError> {
-        Self::bind_with(config, InheritedSockets::default()).await
+        Self::bind_with(config, Inheritance::default()).await
     }
 
-    /// Like [`App::bind`], with sockets of a service manager, which are used if they match a listener.
+    /// Like [`App::bind`], with what a service manager or the process whose place this one takes has opened. Sockets are used if
+    /// they match a listener.
     ///
     /// # Errors
     /// [`StartError`] names what to change.
-    pub async fn bind_with(mut config: Config, inherited: InheritedSockets) -> Result<Self, StartError> {
+    pub async fn bind_with(mut config: Config, inheritance: Inheritance) -> Result<Self, StartError> {
+        let Inheritance { sockets, lock, predecessor } = inheritance;
         gateway_config::advice(&config).iter().for_each(|advice| warn!("{advice}"));
         // First of all: while another gateway serves, its addresses are not free either.
-        let single = Arc::new(match &config.directory {
-            Directory::Memory => SingleGateway::take(&config.store, PATIENCE).await?,
+        let single = Arc::new(match (&config.directory, lock) {
             // Its lease among the replicas entitles it.
-            Directory::Store(_) => SingleGateway::shared(&config.store),
+            (Directory::Store(_), _) => SingleGateway::shared(&config.store),
+            (Directory::Memory | Directory::Host(_), Some(lock)) => SingleGateway::handed_over(&config.store, lock),
+            (Directory::Memory | Directory::Host(_), None) => SingleGateway::take(&config.store, PATIENCE).await?,
         });
         let own = Box::pin(OwnCertificate::ensure(&config)).await?;
         let tls = ListenerTls::load(&config)?;
         let certificates = tls.certificates();
         let limits = UsageLimits::new(&config.limits, Instant::now().into_std());
-        let listeners = Listeners::bind(&config, &limits, tls, inherited)?;
+        let listeners = Listeners::bind(&config, &limits, tls, sockets)?;
         listeners.settle(&mut config)?;
         let peers = PeerPort::bind(&config).await?;
-        let bound = Bound { single, own, certificates, limits, listeners, peers };
+        let bound = Bound { single, own, certificates, limits, listeners, peers, predecessor };
         // On the heap: it holds all parts of a gateway.
         Box::pin(assemble::assemble(config, bound)).await
     }

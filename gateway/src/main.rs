@@ -1,11 +1,13 @@
 //! `gateway`: parses the command line, runs the command, and maps its result to an exit status.
 
+mod successor;
+
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use gateway::app::{App, StartError};
+use gateway::app::{App, Inheritance, StartError};
 use gateway::demo;
 use gateway_cli::files::allow_open_files;
 use gateway_cli::{
@@ -86,9 +88,9 @@ async fn run(cli: &Cli, env: &BTreeMap<String, String>, is_json: bool) -> ExitCo
         GatewayCommand::SshConfig(args) => run_ssh_config(args, env, &mut console),
         GatewayCommand::Completions(args) => run_completions(args, &mut console),
         GatewayCommand::Man(args) => run_man(args, &mut console),
-        GatewayCommand::Serve(_) => match load(cli, env).and_then(ready) {
+        GatewayCommand::Serve(args) => match load(cli, env).and_then(ready) {
             // On the heap: it holds all parts of a gateway.
-            Ok(config) => ended(Box::pin(serve(config)).await),
+            Ok(config) => ended(Box::pin(serve(config, args.replace)).await),
             Err(exit) => exit,
         },
         GatewayCommand::Demo(args) => match load(cli, env) {
@@ -129,12 +131,16 @@ fn ready(config: Config) -> Result<Config, Exit> {
     Err(Exit::BadConfig)
 }
 
-async fn serve(config: Config) -> anyhow::Result<()> {
+async fn serve(config: Config, replaces: bool) -> anyhow::Result<()> {
     allow_open_files(&config);
-    let inherited = InheritedSockets::from_environment()?;
+    let inherited = Inheritance::of_manager(InheritedSockets::from_environment()?);
+    let taken = if replaces { Inheritance::of_running(&config).await? } else { None };
+    if replaces && taken.is_none() {
+        tracing::info!("no gateway runs with this database that could be replaced");
+    }
     let count = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let (workers, _threads) = Workers::start(&Handle::current(), count)?;
-    let app = App::bind_with(config, inherited).await?;
+    let app = App::bind_with(config, taken.unwrap_or(inherited)).await?;
     let replaced = app.replaced();
     let addresses = app.addresses()?;
     let admin = addresses.admin.map_or_else(|| "off".into(), |address| address.to_string());
@@ -142,8 +148,12 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     if let Some(link) = app.sign_in_link()? {
         stdout().say(format_args!("Sign in with this link, once: {link}"));
     }
+    successor::say_that_this_serves();
     with_signals(async |stop| {
-        giving_back(Box::pin(app.run_on(&workers, stop))).await;
+        tokio::select! {
+            _drained = giving_back(Box::pin(app.run_on(&workers, stop))) => {}
+            Err(error) = successor::start_on_signal() => return Err(error.into()),
+        }
         if replaced.is_cancelled() { Err(Replaced.into()) } else { Ok(()) }
     })
     .await

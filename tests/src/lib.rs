@@ -37,7 +37,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gateway::app::{Addresses, App};
+use gateway::app::{Addresses, App, Inheritance, ReplaceError};
 use gateway_agents::registry::{LiveSession, Registry};
 use gateway_config::{Config, StoreUrl};
 use gateway_environments::service::Environments;
@@ -97,6 +97,21 @@ impl TestGateway {
 
     /// Starts with a changed configuration.
     pub async fn start_with(change: impl FnOnce(&mut Config)) -> Self {
+        Self::start_from(Inheritance::default(), change).await
+    }
+
+    /// Takes the place of the gateway of a configuration that [`TestGateway::start_with`] made by this change.
+    ///
+    /// # Errors
+    /// [`ReplaceError`] if that one does not hand over.
+    pub async fn replacing(change: impl Fn(&mut Config)) -> Result<Self, ReplaceError> {
+        let mut config = Config::default();
+        change(&mut config);
+        let inheritance = Inheritance::of_running(&config).await?.expect("one runs");
+        Ok(Self::start_from(inheritance, change).await)
+    }
+
+    async fn start_from(inheritance: Inheritance, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config::default();
         let any: SocketAddr = ([127, 0, 0, 1], 0).into();
         config.listen.public = any;
@@ -106,7 +121,7 @@ impl TestGateway {
         config.store.url = StoreUrl::SqliteMemory;
         config.timeouts.drain = Duration::from_secs(5);
         change(&mut config);
-        let app = App::bind(config).await.expect("the gateway starts");
+        let app = App::bind_with(config, inheritance).await.expect("the gateway starts");
         let store = app.store().clone();
         let user = "dev".parse().unwrap();
         let user_token = store.create_user_token(&user, wall_clock()).await.expect("a token").token.reveal().to_owned();
@@ -276,6 +291,11 @@ impl TestGateway {
     /// Asks it to stop without waiting.
     pub fn begin_stop(&self) {
         self.stop.cancel();
+    }
+
+    /// Returns whether it has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        self.task.try_join_next().is_some() || self.task.is_empty()
     }
 
     /// Asks it to stop, and waits until it takes nothing new. Something has to be under way that it waits for.

@@ -43,6 +43,8 @@ mod recorded_lines;
 mod recorded_player;
 #[path = "sessions/recorded_recorder.rs"]
 mod recorded_recorder;
+#[path = "sessions/replacement.rs"]
+mod replacement;
 #[path = "sessions/replicas.rs"]
 mod replicas;
 #[path = "sessions/replicas_away.rs"]

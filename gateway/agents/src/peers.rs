@@ -39,6 +39,9 @@ pub trait Peers: fmt::Debug + Send + Sync + 'static {
     /// Cancel safety: safe; a claim without a session is displaced by the next one.
     fn claim<'a>(&'a self, candidate: &'a Candidate) -> PeerFuture<'a, Result<Generation, RpcRefused>>;
 
+    /// Returns how many sessions wait for a place, because the store was away when they came up.
+    fn provisional(&self) -> usize;
+
     /// Seals a session's generation for its agent; empty if its place is not known.
     fn seal(&self, session: &LiveSession) -> Bytes;
 

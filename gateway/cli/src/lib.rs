@@ -137,6 +137,7 @@ const SERVE_EXAMPLES: &str = "\
 Examples:
   gateway serve
   gateway serve --config /etc/gateway/gateway.toml
+  gateway serve --config /etc/gateway/gateway.toml --replace     take the place of the gateway that runs here
   GATEWAY_LISTEN__PUBLIC=0.0.0.0:8080 gateway serve --admin-listen off";
 
 const CONFIG_EXAMPLES: &str = "\
@@ -241,6 +242,10 @@ pub struct ServeArgs {
     /// Address for health and metrics, or `off` [default: `listen.admin` of the configuration].
     #[arg(long, value_name = "ADDRESS", value_parser = address_or_off)]
     pub admin_listen: Option<String>,
+    /// Take the place of the gateway that runs with this database on this host, if one does: what users have open there goes on
+    /// [needs `directory = "host"`].
+    #[arg(long)]
+    pub replace: bool,
 }
 
 const CHECK_EXAMPLES: &str = "\

@@ -28,8 +28,10 @@ pub(super) fn across_keys(config: &Config, reader: &mut Reader) {
 
 /// Returns what only one gateway for each database can have, with the reason why several cannot.
 pub(super) fn of_one_gateway(config: &Config) -> Vec<(DottedKey, String)> {
-    if config.directory == Directory::Memory {
-        return Vec::new();
+    match &config.directory {
+        // The processes of one host see each other's jobs.
+        Directory::Memory | Directory::Host(_) => return Vec::new(),
+        Directory::Store(_) => {}
     }
     let mut wrong = Vec::new();
     if config.ci.enabled {
@@ -73,7 +75,7 @@ fn listeners_are_distinct(config: &Config, reader: &mut Reader) {
     let admin = (&*LISTEN.admin.name, listen.admin);
     let peers = match &config.directory {
         Directory::Store(peers) => (&*LISTEN_PEERS.peers.name, Some(peers.listen)),
-        Directory::Memory => (&*LISTEN_PEERS.peers.name, None),
+        Directory::Memory | Directory::Host(_) => (&*LISTEN_PEERS.peers.name, None),
     };
     let pairs = [(agents, public), (admin, public), (admin, agents), (peers, public), (peers, agents), (peers, admin)];
     for ((key, address), (other_key, other)) in pairs {

@@ -43,7 +43,7 @@ pub use advice::advice;
 pub use agents::{AgentAuth, CiIssuer, CiRule, KubernetesIssuer, KubernetesRule, NamespacePattern};
 pub use auth::{Auth, AuthMode, ClientSecret, Oidc};
 pub use ci::{Ci, CiEditor, CiProvider, CiSystem, CommandCi, GitlabCi, GitlabToken};
-pub use directory::{Directory, PeersConfig};
+pub use directory::{Directory, HostConfig, PeersConfig};
 pub use environments::{Environments, JobIssuer};
 pub use problem::{BadConfig, ConfigProblem, ValueOrigin};
 pub use sections::{AuditLog, Limits, Listen, Log, LogFormat, Timeouts, Tunnel};

@@ -50,7 +50,7 @@ fn defaults_are_a_working_node_on_loopback() {
     assert_eq!(config.tunnel.window_max, 32 << 20);
     assert!(config.effective().iter().all(|row| row.origin == Origin::Default));
     assert_eq!(Config::default().effective(), config.effective());
-    assert_eq!(Config::default().effective().len(), 108);
+    assert_eq!(Config::default().effective().len(), 109);
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn all_problems_are_told_at_once_with_place_value_and_remedy() {
 fn unknown_key_in_the_file_gets_the_nearest_known_one() {
     let text = "zoen = 'a'\nhandshakes = 1\nquux = 1\nlisten-public = 1\n'listen.public' = 1\ndirectory = 'x'\nauth = 'dev'\n[timeout]\n[listen]\n";
     insta::assert_snapshot!(problems(text, &[]).join("\n"), @r#"
-    :6: directory = "x": unknown directory; accepted: `memory` or `store`
+    :6: directory = "x": unknown directory; accepted: `memory`, `host` or `store`
     :5: "listen.public": unknown key; did you mean listen.public?
     :7: auth: is a section, not a key; it has auth.agents.mtls.required, auth.agents.mtls.uri_prefix, auth.mode, auth.neighbour_ports, auth.oidc.ca_file, auth.oidc.client_id, auth.oidc.client_secret, auth.oidc.client_secret_file, auth.oidc.groups_claim, auth.oidc.issuer, auth.oidc.required_group, auth.oidc.scopes, auth.oidc.username_claim, auth.session_idle, auth.session_max
     :2: handshakes: unknown key; did you mean limits.handshakes?

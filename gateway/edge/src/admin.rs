@@ -22,6 +22,7 @@ use tunnel_link::drain::Drain;
 use tunnel_proto::mux::ReplicaBudget;
 
 use crate::upstream::Upstreams;
+use gateway_agents::peers::MaybePeers;
 use gateway_agents::registry::{LiveSession, Registry, SessionWay};
 use gateway_net::audit::Audit;
 use gateway_net::availability::Availability;
@@ -63,6 +64,8 @@ pub struct Admin {
     pub listeners: Listeners,
     /// Relay lanes that pass through.
     pub lanes_carried: LanesCarried,
+    /// Other replicas.
+    pub peers: MaybePeers,
 }
 
 impl fmt::Debug for Admin {
@@ -124,6 +127,11 @@ async fn metrics(State(admin): State<Arc<Admin>>, headers: HeaderMap) -> Respons
         ("gateway_cluster_sessions", "Those of cluster agents", count(admin.registry.clusters().len())),
         ("gateway_relay_lanes", "Relay lanes to agents of other replicas", count(admin.registry.relays_len())),
         ("gateway_carried_lanes", "Relay lanes that pass through to other replicas", count((admin.lanes_carried)())),
+        (
+            "gateway_provisional_sessions",
+            "Sessions that wait for a place among those of all replicas, since the store was away",
+            count(admin.peers.as_ref().map_or(0, |peers| peers.provisional())),
+        ),
         ("gateway_channels", "Live channels", sum(|stats| count_of(stats.channels_live))),
         ("gateway_tunnel_window_bytes", "Bytes promised to agents", admin.budget.reserved()),
         ("gateway_tunnel_window_bytes_limit", "Bound of the bytes promised", admin.budget.limit()),

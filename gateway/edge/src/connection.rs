@@ -139,8 +139,8 @@ impl Server {
             let http2 = Http2Guest::new(guest.clone(), permit, resets_per_second);
             let mut stream = GuardedStream::new(stream, Watcher::new(header_bytes), counts.clone(), refuser, http2);
             keep_to(origin.negotiated.alpn, &mut stream);
-            let refuses = AtomicBool::new(edge.drain.is_draining());
-            let mut first_request = FirstRequest { refuses: &refuses, due: None };
+            let refuses = AtomicBool::new(edge.refuses_requests());
+            let mut first_request = FirstRequest { edge: &edge, refuses: &refuses, due: None };
             let service = service_fn(|request| {
                 let (edge, origin, in_flight) = (edge.clone(), origin.clone(), counts.begin());
                 let refuses = refuses.load(Ordering::Relaxed);
@@ -202,8 +202,9 @@ impl Server {
 }
 
 /// The first request of a connection that was accepted in a drain, or was unused when the drain began: it is told of
-/// the drain, and then the connection ends.
+/// the drain, or answered if other replicas serve, and then the connection ends.
 struct FirstRequest<'a> {
+    edge: &'a Edge,
     refuses: &'a AtomicBool,
     due: Option<Pin<Box<Sleep>>>,
 }
@@ -215,7 +216,7 @@ impl FirstRequest<'_> {
         if !is_unused || counts.answered() > 0 {
             return false;
         }
-        self.refuses.store(true, Ordering::Relaxed);
+        self.refuses.store(self.edge.refuses_requests(), Ordering::Relaxed);
         let due = || Box::pin(tokio::time::sleep(FIRST_REQUEST_IN_DRAIN));
         self.due.get_or_insert_with(due).as_mut().poll(context).is_pending()
     }

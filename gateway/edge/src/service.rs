@@ -190,6 +190,12 @@ impl Edge {
         answer
     }
 
+    /// Returns whether a request comes too late: this gateway drains, and is the only one. If others serve, what comes on a connection
+    /// that was accepted before its client could know better is answered, and the connection is its last.
+    pub(crate) fn refuses_requests(&self) -> bool {
+        self.drain.is_draining() && self.peers.as_ref().is_none_or(|peers| peers.others() == 0)
+    }
+
     /// Answers a request on a connection that came in a drain, whatever it asks for.
     pub(crate) fn answer_in_drain(&self, request: &Request<Incoming>, origin: &Origin) -> Response<ResponseBody> {
         let wants = respond::wants(request.headers(), request.method());

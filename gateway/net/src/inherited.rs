@@ -1,5 +1,5 @@
 //! Sockets that a service manager opened before the gateway and keeps open after it (sd_listen_fds(3)): a restart
-//! refuses no connection, because the kernel queues them meanwhile.
+//! refuses no connection, because the kernel queues them meanwhile. Or those of the gateway whose place this process takes.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -10,7 +10,11 @@ use thiserror::Error;
 
 /// Listening sockets that this process inherited and that no listener has taken yet.
 #[derive(Debug, Default)]
-pub struct InheritedSockets(Vec<(SocketAddr, TcpListener)>);
+pub struct InheritedSockets {
+    sockets: Vec<(SocketAddr, TcpListener)>,
+    /// Whether each has to be taken: no other process listens on it.
+    are_all_wanted: bool,
+}
 
 /// A socket of the service manager cannot be used.
 #[derive(Debug, Error)]
@@ -56,15 +60,30 @@ impl InheritedSockets {
             listener.set_nonblocking(true).map_err(bad)?;
             sockets.push((address, listener));
         }
-        Ok(Self(sockets))
+        Ok(Self { sockets, are_all_wanted: true })
+    }
+
+    /// Takes the sockets of the gateway whose place this process takes. One for whose address there is no listener any more is
+    /// closed.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn handed_over(listeners: Vec<TcpListener>) -> io::Result<Self> {
+        let with_address = |listener: TcpListener| {
+            // A switch of the socket, which the other process has on too.
+            listener.set_nonblocking(true)?;
+            Ok((listener.local_addr()?, listener))
+        };
+        let sockets = listeners.into_iter().map(with_address).collect::<io::Result<_>>()?;
+        Ok(Self { sockets, are_all_wanted: false })
     }
 
     /// Takes the socket for a listener at `address`: the one with that address, or else with its port, because a
     /// manager may write "every address" differently.
     pub fn take(&mut self, address: SocketAddr) -> Option<TcpListener> {
-        let exact = self.0.iter().position(|(at, _)| *at == address);
-        let found = exact.or_else(|| self.0.iter().position(|(at, _)| at.port() == address.port()))?;
-        Some(self.0.swap_remove(found).1)
+        let position = |is_it: &dyn Fn(SocketAddr) -> bool| self.sockets.iter().position(|(at, _)| is_it(*at));
+        let found = position(&|at| at == address).or_else(|| position(&|at| at.port() == address.port()))?;
+        Some(self.sockets.swap_remove(found).1)
     }
 
     /// Checks that nothing is left over.
@@ -72,9 +91,9 @@ impl InheritedSockets {
     /// # Errors
     /// [`BadInherited::Unclaimed`]: connections to it would wait for ever.
     pub fn finish(self) -> Result<(), BadInherited> {
-        match self.0.first() {
-            Some(&(address, _)) => Err(BadInherited::Unclaimed { address }),
-            None => Ok(()),
+        match self.sockets.first() {
+            Some(&(address, _)) if self.are_all_wanted => Err(BadInherited::Unclaimed { address }),
+            Some(_) | None => Ok(()),
         }
     }
 }
@@ -90,7 +109,7 @@ mod tests {
         let sockets: Vec<_> =
             (0..count).map(bind).map(|listener| (listener.local_addr().expect("bound"), listener)).collect();
         let addresses = sockets.iter().map(|(address, _)| *address).collect();
-        (InheritedSockets(sockets), addresses)
+        (InheritedSockets { sockets, are_all_wanted: true }, addresses)
     }
 
     #[test]
@@ -109,5 +128,9 @@ mod tests {
         let (inherited, addresses) = given(1);
         let error = inherited.finish().expect_err("left over").to_string();
         assert!(error.contains(&addresses[0].to_string()) && error.contains("listen.public"), "{error}");
+        // The gateway whose place this one takes listened elsewhere.
+        let handed =
+            InheritedSockets::handed_over(vec![TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port")]);
+        assert!(handed.expect("a socket").finish().is_ok());
     }
 }

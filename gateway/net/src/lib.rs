@@ -4,7 +4,8 @@
 //!   that serves it. [`inherited`] takes sockets of a service manager. [`stream`] is an accepted connection.
 //! * [`tls`] picks certificates by name and reloads them when files change, which [`acme`] may write; [`certificate`] reads
 //!   what a verified client certificate says.
-//! * [`peers`]: TLS between replicas.
+//! * [`peers`]: TLS between replicas. [`host_sockets`] is the same between the processes of one host, of which [`handover`] lets one
+//!   take another's place.
 //! * [`workers`]: one thread per core, each with a runtime of its own.
 //! * [`limits`]: counts and rates by address, user and port, in bounded memory.
 //! * [`fetch`] asks servers that the operator names, and is the only HTTP client; [`dial`] opens connections for the command
@@ -18,6 +19,8 @@ pub mod availability;
 pub mod certificate;
 pub mod dial;
 pub mod fetch;
+pub mod handover;
+pub mod host_sockets;
 pub mod inherited;
 pub mod limits;
 pub mod listen;

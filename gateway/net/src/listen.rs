@@ -5,6 +5,7 @@ mod reception;
 use std::future::Future;
 use std::io;
 use std::net::{self, IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -196,6 +197,12 @@ impl Listener {
     /// The kernel's.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
+    }
+
+    /// Returns the listening socket.
+    #[must_use]
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 
     /// Accepts until `stop`; `serve` runs for each connection in a task of the drain, handshake included, on the thread

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use gateway_net::host_sockets;
 use gateway_net::peers::{PeerRefused, PeerTls};
 use http::header::{CONTENT_TYPE, HeaderValue, TE};
 use http::uri::{Authority, Scheme};
@@ -18,6 +19,7 @@ use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
@@ -87,10 +89,22 @@ pub enum PeerError {
     TimedOut,
 }
 
+/// Way to other replicas.
+#[derive(Clone, Debug)]
+pub enum PeerNetwork {
+    /// To ports of any host, whose replicas prove their role.
+    Tls(Arc<PeerTls>),
+    /// To sockets of this host.
+    Host,
+}
+
+/// Authority in the requests to processes of this host: nothing is decided by it.
+const HOST_AUTHORITY: Authority = Authority::from_static("replica");
+
 /// Connections to other replicas.
 #[derive(Debug)]
 pub struct PeerConnections {
-    tls: Arc<PeerTls>,
+    network: PeerNetwork,
     own: u64,
     peers: Mutex<HashMap<u64, Arc<PeerConnection>>>,
     /// Drive connections.
@@ -125,8 +139,8 @@ struct Sender {
 impl PeerConnections {
     /// Makes it for this process start.
     #[must_use]
-    pub fn new(tls: Arc<PeerTls>, own: u64) -> Self {
-        Self { tls, own, peers: Mutex::default(), tasks: Mutex::default() }
+    pub fn new(network: PeerNetwork, own: u64) -> Self {
+        Self { network, own, peers: Mutex::default(), tasks: Mutex::default() }
     }
 
     /// Returns the connection to a replica; it is made by the first call.
@@ -279,13 +293,29 @@ impl PeerConnections {
     }
 
     async fn connect(&self, peer: &PeerConnection) -> Result<Sender, PeerError> {
+        let tls = match &self.network {
+            PeerNetwork::Tls(tls) => tls,
+            PeerNetwork::Host => {
+                let stream = host_sockets::dial(&peer.url).await.ok_or(PeerError::Address)?;
+                return self.meet(stream.map_err(PeerError::Connect)?, HOST_AUTHORITY, peer.replica).await;
+            }
+        };
         let url: Uri = peer.url.parse().map_err(|_| PeerError::Address)?;
         let authority = url.authority().cloned().ok_or(PeerError::Address)?;
         let port = authority.port_u16().ok_or(PeerError::Address)?;
         let host = authority.host().trim_start_matches('[').trim_end_matches(']');
         let stream = TcpStream::connect((host, port)).await.map_err(PeerError::Connect)?;
         stream.set_nodelay(true).map_err(PeerError::Connect)?;
-        let stream = self.tls.connect(stream).await?;
+        self.meet(tls.connect(stream).await?, authority, peer.replica).await
+    }
+
+    /// Begins HTTP/2 with the replica at the other end, and checks which it is.
+    async fn meet(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        authority: Authority,
+        replica: u64,
+    ) -> Result<Sender, PeerError> {
         let (requests, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .initial_stream_window_size(LANE_WINDOW_BYTES)
@@ -295,7 +325,6 @@ impl PeerConnections {
             .keep_alive_while_idle(true)
             .handshake(TokioIo::new(stream))
             .await?;
-        let replica = peer.replica;
         // Ends with the last handle and stream of the connection, or when that breaks.
         let driven = async move {
             let result = connection.await;

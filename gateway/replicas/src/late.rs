@@ -54,6 +54,11 @@ impl LateClaims {
         has_room
     }
 
+    /// Returns the number of claims that wait.
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.lock().len()
+    }
+
     /// Puts a claim back that could not be made, unless there is a newer one for its place.
     pub(crate) fn put_back(&self, key: SessionKey, claim: LateClaim) {
         self.waiting.lock().entry(key).or_insert(claim);
@@ -126,11 +131,12 @@ mod tests {
     fn claims_have_a_bound_and_are_taken_in_batches() {
         let (claims, now) = (LateClaims::default(), tokio::time::Instant::now().into_std());
         assert!((0..WAITING_MAX).all(|number| claims.add(key(number + 1), claim(1, now))));
+        assert_eq!(claims.len(), WAITING_MAX);
         assert!(!claims.add(key(WAITING_MAX + 1), claim(1, now)) && claims.add(key(1), claim(2, now)));
         let mut batches = 0;
         while !claims.take(500, now, |_, _| LateSession::Up(())).is_empty() {
             batches += 1;
         }
-        assert_eq!(batches, WAITING_MAX.div_ceil(500));
+        assert_eq!((batches, claims.len()), (WAITING_MAX.div_ceil(500), 0));
     }
 }

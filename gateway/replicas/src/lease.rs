@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gateway_config::{Config, PeersConfig};
+use gateway_config::Config;
 use gateway_store::{DifferingReplica, Incarnation, NewReplica, Renewal, ReplicaState, Store, StoreError};
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
@@ -34,19 +34,14 @@ pub enum JoinError {
     Differs(Box<DifferingReplica>),
 }
 
-/// Registers this process start.
+/// Registers this process start, which others reach at `peer_url`.
 ///
 /// # Errors
 /// [`JoinError`].
-pub async fn join(store: &Store, config: &Config, peers: &PeersConfig) -> Result<Incarnation, JoinError> {
-    let (peer_url, public_url, zone) = (peers.url.to_string(), config.public_url.to_string(), config.zone.to_string());
-    let new = NewReplica {
-        peer_url: &peer_url,
-        version: env!("CARGO_PKG_VERSION"),
-        zone: &zone,
-        public_url: &public_url,
-        lease: LEASE,
-    };
+pub async fn join(store: &Store, config: &Config, peer_url: &str) -> Result<Incarnation, JoinError> {
+    let (public_url, zone) = (config.public_url.to_string(), config.zone.to_string());
+    let new =
+        NewReplica { peer_url, version: env!("CARGO_PKG_VERSION"), zone: &zone, public_url: &public_url, lease: LEASE };
     store.add_replica(&new).await?.map_err(|differs| JoinError::Differs(Box::new(differs)))
 }
 

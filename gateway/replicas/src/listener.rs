@@ -1,15 +1,18 @@
-//! The port at which other replicas reach this one.
+//! The port or socket at which other replicas reach this one.
 
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use gateway_net::host_sockets::HostListener;
 use gateway_net::peers::PeerTls;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -30,28 +33,48 @@ const CONNECTION_WINDOW_BYTES: u32 = 32 * 1024 * 1024;
 /// Most calls and lanes of one connection at a time.
 const STREAMS_MAX: u32 = 100_000;
 
-/// A bound port for other replicas.
+/// A bound port or socket for other replicas.
 #[derive(Debug)]
-pub struct PeerListener {
-    socket: TcpListener,
-    tls: Arc<PeerTls>,
+pub struct PeerListener(PeerSocket);
+
+#[derive(Debug)]
+enum PeerSocket {
+    /// For replicas that prove their role.
+    Tls { socket: TcpListener, tls: Arc<PeerTls> },
+    /// For the other processes of this host.
+    Host(HostListener),
+}
+
+/// A connection that was accepted.
+enum Caller {
+    Tls { stream: TcpStream, peer: SocketAddr, tls: Arc<PeerTls> },
+    Host(UnixStream),
 }
 
 impl PeerListener {
-    /// Binds it.
+    /// Binds a port.
     ///
     /// # Errors
     /// The system's.
     pub async fn bind(address: SocketAddr, tls: Arc<PeerTls>) -> io::Result<Self> {
-        Ok(Self { socket: TcpListener::bind(address).await?, tls })
+        Ok(Self(PeerSocket::Tls { socket: TcpListener::bind(address).await?, tls }))
     }
 
-    /// Returns its address.
-    ///
-    /// # Errors
-    /// The system's.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.socket.local_addr()
+    /// Listens on a socket of this host.
+    #[must_use]
+    pub fn of_host(socket: HostListener) -> Self {
+        Self(PeerSocket::Host(socket))
+    }
+
+    /// Cancel safety: safe.
+    async fn accept(&self) -> io::Result<Caller> {
+        Ok(match &self.0 {
+            PeerSocket::Tls { socket, tls } => {
+                let (stream, peer) = socket.accept().await?;
+                Caller::Tls { stream, peer, tls: tls.clone() }
+            }
+            PeerSocket::Host(socket) => Caller::Host(socket.accept().await?),
+        })
     }
 
     /// Answers other replicas until `stop`. Connections are tasks of `drain`.
@@ -60,10 +83,10 @@ impl PeerListener {
         loop {
             let accepted = tokio::select! {
                 () = stop.cancelled() => return,
-                accepted = self.socket.accept() => accepted,
+                accepted = self.accept() => accepted,
             };
-            let (stream, peer) = match accepted {
-                Ok(accepted) => accepted,
+            let caller = match accepted {
+                Ok(caller) => caller,
                 Err(error) => {
                     warn!(%error, "cannot accept a connection of a replica");
                     tokio::time::sleep(PING_INTERVAL).await;
@@ -71,31 +94,39 @@ impl PeerListener {
                 }
             };
             let Ok(permit) = room.clone().try_acquire_owned() else {
-                debug!(%peer, "too many connections of replicas");
+                debug!("too many connections of replicas");
                 continue;
             };
-            let (service, tls, stop) = (service.clone(), self.tls.clone(), stop.clone());
+            let (service, stop) = (service.clone(), stop.clone());
             drain.spawn(async move {
                 let _permit = permit;
                 tokio::select! {
                     () = stop.cancelled() => {}
-                    () = serve(stream, peer, &tls, service) => {}
+                    () = receive(caller, service) => {}
                 }
             });
         }
     }
 }
 
-async fn serve(stream: TcpStream, peer: SocketAddr, tls: &PeerTls, service: Arc<PeerService>) {
-    stream.set_nodelay(true).ok();
-    let stream = match tls.accept(stream).await {
-        Ok(stream) => stream,
-        Err(refused) => {
-            info!(%peer, code = refused.code(), "a caller of the replicas' port was refused: {refused}");
-            return;
+async fn receive(caller: Caller, service: Arc<PeerService>) {
+    match caller {
+        Caller::Host(stream) => serve(stream, service).await,
+        Caller::Tls { stream, peer, tls } => {
+            stream.set_nodelay(true).ok();
+            match tls.accept(stream).await {
+                Ok(stream) => serve(stream, service).await,
+                Err(refused) => {
+                    info!(%peer, code = refused.code(), "a caller of the replicas' port was refused: {refused}");
+                }
+            }
         }
-    };
+    }
+}
+
+async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, service: Arc<PeerService>) {
     let calls = PeerCalls::new(service);
+    let peer = calls.peer();
     let handler = service_fn(move |request| {
         let calls = calls.clone();
         async move { Ok::<_, Infallible>(calls.answer(request).await) }
@@ -109,5 +140,5 @@ async fn serve(stream: TcpStream, peer: SocketAddr, tls: &PeerTls, service: Arc<
         .keep_alive_timeout(PING_TIMEOUT)
         .serve_connection(TokioIo::new(stream), handler);
     let result = connection.await;
-    debug!(%peer, ?result, "the connection of a replica ended");
+    debug!(replica = peer.load(Ordering::Relaxed), ?result, "the connection of a replica ended");
 }

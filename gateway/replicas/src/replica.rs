@@ -414,6 +414,10 @@ impl Peers for Replica {
         Box::pin(self.claim_for(candidate))
     }
 
+    fn provisional(&self) -> usize {
+        self.late.len()
+    }
+
     fn seal(&self, session: &LiveSession) -> Bytes {
         self.seal_of(session)
     }

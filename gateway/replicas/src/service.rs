@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use gateway_agents::registry::{LiveSession, Registry, Subject};
 use gateway_agents::service::{AgentBody, AgentService};
@@ -27,6 +28,9 @@ use crate::wire::peers_server::{Peers, PeersServer};
 use crate::wire::{
     Announcement, Displaced, Done, Introduction, LaneWish, SessionPlace, SessionQuery, WantedLane, WorkspaceQuery,
 };
+
+/// Longest wait for an agent that has just lost its link: the caller has time left to ask elsewhere.
+const LINK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Path of the call that carries a lane.
 pub(crate) const CARRY_LANE: &str = "/peers.v1.Peers/CarryLane";
@@ -58,6 +62,11 @@ pub(crate) struct PeerCalls {
 impl PeerCalls {
     pub(crate) fn new(service: Arc<PeerService>) -> Self {
         Self { service, peer: Arc::default() }
+    }
+
+    /// Returns the number of the other replica's process start.
+    pub(crate) fn peer(&self) -> Arc<AtomicU64> {
+        self.peer.clone()
     }
 
     /// Answers one request.
@@ -120,7 +129,8 @@ impl Peers for PeerCalls {
         let subject = subject_in(&workspace, &cluster).map_err(|_| Status::invalid_argument("no name"))?;
         let session = self.session(&subject, generation)?;
         let (away, instance) = (|| Status::unavailable("the agent's link is away"), session.instance);
-        if session.tunnel.is_detached() {
+        // As a request here does. An agent that goes elsewhere meanwhile ends the wait: its session here is displaced.
+        if !session.tunnel.attached(LINK_PATIENCE).await {
             return Err(away());
         }
         let ticket = RelayTicket { replica, ticket };

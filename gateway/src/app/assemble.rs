@@ -9,6 +9,7 @@ use tunnel_proto::mux::ReplicaBudget;
 
 use super::ci::CiParts;
 use super::environments::EnvironmentParts;
+use super::handover::Succession;
 use super::listeners::Listeners;
 use super::replicas::{Joined, PeerPort, ReplicaParts};
 use super::sign_in::{self, SignInParts};
@@ -82,7 +83,7 @@ struct Services {
 
 /// Opens the store, and builds a gateway that can run from it and the bound parts.
 pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartError> {
-    let Bound { single, own, certificates, limits, listeners, peers } = bound;
+    let Bound { single, own, certificates, limits, listeners, peers, predecessor } = bound;
     let (renewal, store) = Box::pin(own.with_store(&config)).await?;
     let (base, audit_writer, joined) = Base::open(&config, store, limits, peers).await?;
     let replica = joined.map(|joined| ReplicaParts::new(joined, &base));
@@ -126,8 +127,8 @@ pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartE
         metrics: base.metrics.clone(),
         replica: replica.as_ref().map(ReplicaParts::incarnation),
     });
-    let carrying = agents.clone();
-    let admin = admin_pages(&config, &base, &certificates, budget, Box::new(move || carrying.lanes_carried()));
+    let admin =
+        admin_pages(&config, &base, &certificates, budget, agents.clone(), ReplicaParts::peers(replica.as_ref()));
     Ok(App {
         config,
         base,
@@ -137,6 +138,7 @@ pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartE
         identities,
         admin,
         single,
+        succession: Succession { predecessor, handed: CancellationToken::new() },
         replaced: CancellationToken::new(),
         closed,
         listeners,
@@ -229,7 +231,7 @@ fn public_host(
         public_ports: shared.public_ports.clone(),
         store: base.store.clone(),
         registry: base.registry.clone(),
-        has_replicas: matches!(config.directory, Directory::Store(_)),
+        has_replicas: config.directory != Directory::Memory,
         site: site.clone(),
         rules: rules.clone(),
         sessions,
@@ -301,10 +303,11 @@ fn edge(
 }
 
 /// Returns the number of further ports that a browser is led over after its sign-in. A tour is in the memory of one gateway, and
-/// its next stop may be another replica's to answer.
+/// its next stop may be another replica's to answer. One that is replaced on its host loses the tours under way, which end at the
+/// sign-in.
 fn neighbour_ports(config: &Config) -> usize {
     match &config.directory {
-        Directory::Memory => config.auth.neighbour_ports,
+        Directory::Memory | Directory::Host(_) => config.auth.neighbour_ports,
         Directory::Store(_) => 0,
     }
 }
@@ -343,7 +346,8 @@ fn admin_pages(
     base: &Base,
     certificates: &[Arc<Tls>],
     budget: Arc<ReplicaBudget>,
-    lanes_carried: admin::LanesCarried,
+    agents: Arc<AgentService>,
+    peers: MaybePeers,
 ) -> Arc<Admin> {
     Arc::new(Admin {
         certificates: certificates.to_vec(),
@@ -357,7 +361,8 @@ fn admin_pages(
         drain: base.drain.clone(),
         availability: base.store.availability().clone(),
         listeners: admin::Listeners::default(),
-        lanes_carried,
+        lanes_carried: Box::new(move || agents.lanes_carried()),
+        peers,
     })
 }
 

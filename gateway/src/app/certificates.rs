@@ -49,7 +49,8 @@ impl OwnCertificate {
     pub(super) async fn ensure(config: &Config) -> Result<Self, StartError> {
         let Some(acme) = config.tls.acme.clone() else { return Ok(Self::default()) };
         let (store, shared): (_, Option<Arc<dyn SharedCertificate>>) = match &config.directory {
-            Directory::Memory => (None, None),
+            // Processes of one host share the files.
+            Directory::Memory | Directory::Host(_) => (None, None),
             Directory::Store(_) => {
                 let (store, orderer) = (Store::open_with(&config.store).await?, Orderer::random()?);
                 (Some(store.clone()), Some(Arc::new(StoredCertificate { store, orderer })))

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -20,6 +21,14 @@ use gateway_store::DrainRequest;
 
 /// Longest wait for agents that were asked to move, behind the time over which they spread.
 const MOVE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Time from the end of accepting, because another process serves, to the beginning of the drain: users' connections in use get an
+/// answer that is their last, and the other process learns users and workspaces before agents come.
+const HANDED_DELAY: Duration = Duration::from_secs(2);
+
+/// Longest wait for agents that have just lost their links, as a request waits for one: they come back here, and are asked to move
+/// then.
+const RETURN_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Interval of checks whether requests have ended in a drain.
 const QUIET_INTERVAL: Duration = Duration::from_millis(20);
@@ -40,6 +49,10 @@ pub(super) struct SessionsDrain {
     delay: Duration,
     /// Time limit of what is under way.
     deadline: Duration,
+    /// Cancelled once another process of this host serves in this one's place.
+    handed: CancellationToken,
+    /// Time limit of what is under way then.
+    handed_deadline: Duration,
     /// Agents that the other replicas take in a second, at least.
     moves_per_second: u32,
 }
@@ -55,6 +68,8 @@ impl SessionsDrain {
             asked: ReplicaParts::drain_asked(app.replica.as_ref()),
             delay: shutdown_delay(&app.config),
             deadline: app.config.timeouts.drain,
+            handed: app.succession.handed.clone(),
+            handed_deadline: handed_deadline(&app.config),
             moves_per_second: app.config.limits.sessions_per_second,
         }
     }
@@ -65,10 +80,14 @@ impl SessionsDrain {
         tokio::select! {
             () = stop.cancelled() => {}
             () = replaced.cancelled() => {}
+            () = self.handed.cancelled() => {}
             () = wait_for(&mut self.asked, DrainRequest::Finish) => {}
         }
+        let is_handed = self.handed.is_cancelled();
         tokio::select! {
             drained = self.announce_and_drain(replaced) => drained,
+            // What users have open is given the usual time from here on.
+            () = stop.cancelled(), if is_handed => self.drain_within(self.deadline).await,
             () = wait_for(&mut asked, DrainRequest::Now) => self.drain_within(Duration::ZERO).await,
         }
     }
@@ -76,6 +95,11 @@ impl SessionsDrain {
     /// Balancers lead to this gateway until they have seen that it is not ready, and so do agents that move.
     async fn announce_and_drain(&self, replaced: &CancellationToken) -> DrainResult {
         self.drain.announce();
+        if self.handed.is_cancelled() {
+            info!(tasks = self.drain.live(), most = ?self.handed_deadline, "replaced; the drain begins after a delay");
+            tokio::time::sleep(HANDED_DELAY).await;
+            return self.drain_within(self.handed_deadline).await;
+        }
         if !self.delay.is_zero() && !replaced.is_cancelled() {
             info!(delay = ?self.delay, "not ready any more; the drain begins after the delay");
             tokio::select! {
@@ -96,17 +120,21 @@ impl SessionsDrain {
             Some(_) | None => false,
         };
         let spread = spread_of(sessions.len(), self.moves_per_second).min(deadline / 2);
-        // An agent without a link hears nothing: it comes to another replica by itself.
-        let moves = |session: &&Arc<LiveSession>| {
-            have_room && !session.tunnel.is_detached() && session.ask_to_move(deadline, spread)
-        };
+        // An agent without a link hears nothing now.
+        let (returning, sessions): (Vec<_>, Vec<_>) =
+            sessions.into_iter().partition(|session| have_room && session.can_move() && session.tunnel.is_detached());
+        let moves = |session: &&Arc<LiveSession>| have_room && session.ask_to_move(deadline, spread);
         let waiting: Vec<_> = sessions.iter().filter(|session| !moves(session)).collect();
         let others = self.peers.as_ref().map_or(0, |peers| peers.others());
         for (index, session) in waiting.iter().enumerate() {
             session.tunnel.drain(deadline, redial_after(index, waiting.len(), others, self.moves_per_second));
         }
         // Requests and streams first; sessions carry them, and are closed when these are through or time is up.
-        let (drained, cut) = tokio::join!(self.drain.run(deadline), self.close_when_quiet(deadline, spread));
+        let (drained, cut, ()) = tokio::join!(
+            self.drain.run(deadline),
+            self.close_when_quiet(deadline, spread, &returning),
+            move_when_back(&returning, deadline)
+        );
         let drained = match drained {
             DrainResult::Clean if cut == 0 => DrainResult::Clean,
             DrainResult::Clean => DrainResult::Cut(cut),
@@ -120,14 +148,18 @@ impl SessionsDrain {
 
     /// Closes sessions once their agents have moved and no request uses them any more, so that a drain takes no longer than
     /// its work, and then stops accepting agents. Returns how many requests and streams were cut because the time was up.
-    async fn close_when_quiet(&self, deadline: Duration, spread: Duration) -> usize {
+    async fn close_when_quiet(&self, deadline: Duration, spread: Duration, returning: &[Arc<LiveSession>]) -> usize {
         let now = Instant::now();
+        let return_by = now + RETURN_PATIENCE.min(deadline);
         let (by, move_by) = (now + deadline.saturating_sub(2 * QUIET_INTERVAL), now + spread + MOVE_PATIENCE);
         let mut report_at = now + PROGRESS_INTERVAL;
         loop {
             let (now, sessions) = (Instant::now(), self.registry.with_relays());
             let streams: usize = sessions.iter().map(|session| session.in_flight()).sum();
-            let agents = if now < move_by { sessions.iter().filter(|session| session.is_moving()).count() } else { 0 };
+            let moving = if now < move_by { sessions.iter().filter(|session| session.is_moving()).count() } else { 0 };
+            let is_away = |session: &&Arc<LiveSession>| session.tunnel.is_detached() && !session.tunnel.is_ended();
+            let away = if now < return_by { returning.iter().filter(is_away).count() } else { 0 };
+            let agents = moving + away;
             if now >= by || (streams == 0 && agents == 0) {
                 break;
             }
@@ -147,11 +179,29 @@ impl SessionsDrain {
     }
 }
 
+/// Asks agents to move whose links come back in time.
+async fn move_when_back(returning: &[Arc<LiveSession>], deadline: Duration) {
+    let asked = returning.iter().map(|session| async move {
+        if session.tunnel.attached(RETURN_PATIENCE.min(deadline)).await {
+            session.ask_to_move(deadline, Duration::ZERO);
+        }
+    });
+    join_all(asked).await;
+}
+
 /// Returns the time that balancers get. None lead to one gateway alone: what it refuses is refused either way.
 fn shutdown_delay(config: &Config) -> Duration {
     match &config.directory {
-        Directory::Memory => Duration::ZERO,
+        Directory::Memory | Directory::Host(_) => Duration::ZERO,
         Directory::Store(peers) => peers.shutdown_delay,
+    }
+}
+
+/// Returns the time limit of what users have open at a process that was replaced.
+fn handed_deadline(config: &Config) -> Duration {
+    match &config.directory {
+        Directory::Host(host) => host.drain_max,
+        Directory::Memory | Directory::Store(_) => config.timeouts.drain,
     }
 }
 

@@ -11,6 +11,7 @@ use gateway_ci::downloads::DownloadError;
 use gateway_ci::settings::CiSetupError;
 use gateway_net::acme::AcmeError;
 use gateway_net::fetch::FetchSetupError;
+use gateway_net::host_sockets::SocketError;
 use gateway_net::inherited::BadInherited;
 use gateway_net::listen::BindError;
 use gateway_net::tls::TlsError;
@@ -41,6 +42,9 @@ pub enum StartError {
         /// The system's error.
         source: std::io::Error,
     },
+    /// There is no socket for other processes of this host.
+    #[error("directory = \"host\": {0}")]
+    Socket(#[from] SocketError),
     /// The other replicas do not take this one.
     #[error(transparent)]
     Join(#[from] JoinError),

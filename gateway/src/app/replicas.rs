@@ -14,10 +14,11 @@ use super::duties::{self, Work};
 use gateway_agents::peers::MaybePeers;
 use gateway_agents::registry::Registry;
 use gateway_agents::service::AgentService;
-use gateway_config::{Config, Directory, PeersConfig};
+use gateway_config::{Config, Directory};
+use gateway_net::host_sockets::HostSockets;
 use gateway_net::peers::PeerTls;
 use gateway_replicas::claims::Claims;
-use gateway_replicas::connection::PeerConnections;
+use gateway_replicas::connection::{PeerConnections, PeerNetwork};
 use gateway_replicas::duties::{DutyKeeper, KeeperStops};
 use gateway_replicas::hop::Hops;
 use gateway_replicas::listener::PeerListener;
@@ -27,24 +28,39 @@ use gateway_replicas::sweeps::sweep;
 use gateway_replicas::{lease, rebalance, report};
 use gateway_store::{DrainRequest, Duty, Incarnation, ReplicaReport, Store};
 
-/// The port for other replicas.
+/// The port or socket for other replicas.
 pub(super) struct PeerPort {
     listener: PeerListener,
-    tls: Arc<PeerTls>,
+    network: PeerNetwork,
+    /// Where others reach it.
+    url: String,
+    /// Sockets of this host, for replicas that are on one.
+    sockets: Option<HostSockets>,
 }
 
 impl PeerPort {
-    /// Reads the certificates and binds the port.
+    /// Reads the certificates and binds the port, or makes a socket of this host.
     ///
     /// # Errors
-    /// [`StartError::Tls`] and [`StartError::PeerPort`].
+    /// [`StartError::Tls`], [`StartError::PeerPort`] and [`StartError::Socket`].
     pub(super) async fn bind(config: &Config) -> Result<Option<Self>, StartError> {
-        let Directory::Store(peers) = &config.directory else { return Ok(None) };
-        let tls = Arc::new(PeerTls::load(peers, &config.zone)?);
-        let PeersConfig { listen, .. } = peers;
-        let bound = PeerListener::bind(*listen, tls.clone()).await;
-        let listener = bound.map_err(|source| StartError::PeerPort { address: *listen, source })?;
-        Ok(Some(Self { listener, tls }))
+        match &config.directory {
+            Directory::Memory => Ok(None),
+            Directory::Host(host) => {
+                let sockets = HostSockets::open(&host.sockets)?;
+                let socket = sockets.bind_own()?;
+                let url = socket.url();
+                let (listener, network) = (PeerListener::of_host(socket), PeerNetwork::Host);
+                Ok(Some(Self { listener, network, url, sockets: Some(sockets) }))
+            }
+            Directory::Store(peers) => {
+                let tls = Arc::new(PeerTls::load(peers, &config.zone)?);
+                let bound = PeerListener::bind(peers.listen, tls.clone()).await;
+                let listener = bound.map_err(|source| StartError::PeerPort { address: peers.listen, source })?;
+                let (network, url) = (PeerNetwork::Tls(tls), peers.url.to_string());
+                Ok(Some(Self { listener, network, url, sockets: None }))
+            }
+        }
     }
 }
 
@@ -64,8 +80,8 @@ impl Joined {
         store: &Store,
         port: Option<PeerPort>,
     ) -> Result<Option<Self>, StartError> {
-        let (Directory::Store(peers), Some(port)) = (&config.directory, port) else { return Ok(None) };
-        Ok(Some(Self { incarnation: lease::join(store, config, peers).await?, port }))
+        let Some(port) = port else { return Ok(None) };
+        Ok(Some(Self { incarnation: lease::join(store, config, &port.url).await?, port }))
     }
 
     /// Makes the registry whose ids name this process start.
@@ -80,7 +96,8 @@ pub(super) struct ReplicaParts {
     replica: Arc<Replica>,
     displaced: mpsc::Receiver<DisplacedSession>,
     listener: PeerListener,
-    tls: Arc<PeerTls>,
+    network: PeerNetwork,
+    sockets: Option<HostSockets>,
     writer: Pin<Box<dyn Future<Output = ()> + Send>>,
     drain_asked: watch::Sender<Option<DrainRequest>>,
 }
@@ -111,9 +128,9 @@ impl std::fmt::Debug for ReplicaParts {
 impl ReplicaParts {
     /// Makes them.
     pub(super) fn new(joined: Joined, base: &Base) -> Self {
-        let Joined { incarnation, port: PeerPort { listener, tls } } = joined;
+        let Joined { incarnation, port: PeerPort { listener, network, url: _, sockets } } = joined;
         let (claims, writer) = Claims::new(base.store.clone(), incarnation);
-        let connections = PeerConnections::new(tls.clone(), incarnation.get());
+        let connections = PeerConnections::new(network.clone(), incarnation.get());
         let (store, registry) = (base.store.clone(), base.registry.clone());
         let (replica, displaced) = Replica::new(incarnation, store, registry, claims, connections);
         Self {
@@ -121,7 +138,8 @@ impl ReplicaParts {
             replica: Arc::new(replica),
             displaced,
             listener,
-            tls,
+            network,
+            sockets,
             writer: Box::pin(writer),
             drain_asked: watch::Sender::default(),
         }
@@ -142,6 +160,11 @@ impl ReplicaParts {
         self.incarnation
     }
 
+    /// Returns the sockets of this host's replicas, if they are on one.
+    pub(super) fn sockets(&self) -> Option<&HostSockets> {
+        self.sockets.as_ref()
+    }
+
     /// Starts the tasks that other replicas need, and those that one replica does for all. `lost` is cancelled when this process
     /// may not go on.
     pub(super) fn execute(
@@ -153,7 +176,7 @@ impl ReplicaParts {
         closed: &CancellationToken,
         lost: &CancellationToken,
     ) {
-        let Self { incarnation, replica, displaced, listener, tls, writer, drain_asked } = self;
+        let Self { incarnation, replica, displaced, listener, network, sockets: _, writer, drain_asked } = self;
         let (ReplicaWork { travelling, works }, ReplicaTasks { background, leaving }) = (work, tasks);
         let (store, closed_at_end) = (base.store.clone(), closed.clone());
         let mut works = duties::by_duty(works);
@@ -174,7 +197,9 @@ impl ReplicaParts {
         let (registry, members) = (base.registry.clone(), replica.members().clone());
         // Not in a drain, which asks all of them.
         background.spawn(rebalance::keep(registry, members, incarnation.get(), announced));
-        background.spawn(tls.watch(closed.clone()));
+        if let PeerNetwork::Tls(tls) = network {
+            background.spawn(tls.watch(closed.clone()));
+        }
         background.spawn(writer);
         background.spawn(replica.clone().end_displaced(displaced, closed.clone()));
         travelling.execute(replica.clone(), base.store.clone(), &base.metrics, background, closed);

@@ -5,15 +5,18 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
+use tracing::error;
 use tunnel_link::drain::{Drain, DrainResult};
 
 use super::changes::Travelling;
 use super::drain::SessionsDrain;
 use super::duties::{self, Work};
+use super::handover::Handover;
 use super::replicas::{ReplicaParts, ReplicaTasks, ReplicaWork};
 use super::{App, outage};
 use gateway_agents::expiry;
 use gateway_agents::revocation::recheck;
+use gateway_agents::service::AgentService;
 use gateway_edge::admin;
 use gateway_edge::connection::Server;
 use gateway_http::host::{HostTarget, host_in};
@@ -23,6 +26,7 @@ use gateway_net::listen::{Listener, Placing, RoutingHint};
 use gateway_net::tls::Tls;
 use gateway_net::workers::Workers;
 use gateway_replicas::duties::HeldDuty;
+use gateway_site::public_host::PublicHost;
 use gateway_store::{Duty, wall_clock};
 use gateway_workspaces::kubernetes::KubernetesController;
 use gateway_workspaces::lifetimes::LifetimeController;
@@ -48,7 +52,7 @@ impl App {
         let (for_users, for_agents) = self.placing(workers);
         let server = Server::new(self.edge.clone(), &self.config);
         let (writing, written) = (Drain::default(), CancellationToken::new());
-        let (background, works) = (Drain::default(), self.works());
+        let (background, works, handover) = (Drain::default(), self.works(), self.handover());
         // Dropping this future ends the whole gateway: nothing of it lives on beside the next one.
         let (late, leaving, draining) = (Drain::default(), Drain::default(), SessionsDrain::of(&self));
         let _cut = (
@@ -80,27 +84,22 @@ impl App {
             }
             None => duties::execute_alone(works, &self.base.store, &background),
         }
-        let public = self.public.clone();
-        background.spawn(async move {
-            // The link that was issued before anything was served.
-            public.sign_in().share_links().await;
-            public.greet_provider().await;
-        });
+        background.spawn(begin_sign_in(self.public.clone()));
         keep_certificates(self.certificates, self.renewal, &background, self.base.drain.draining());
-        let ended = CancellationToken::new();
-        let lost = &self.admin.listeners;
+        let (ended, handed, lost) = (CancellationToken::new(), self.succession.handed.clone(), &self.admin.listeners);
         let (listener, drain) = (self.listeners.public, self.base.drain.clone());
         let served = serve_users(listener, server, for_users, drain, late.clone(), ended.clone());
+        let served = until(handed.clone(), served);
         background.spawn(lost.clone().serving(served, ended.clone()));
-        let agents = self.agents.clone();
-        let serve = move |connection| agents.serve(connection);
-        // Sessions outlive their links in a drain too: agents have to be accepted for as long as there are sessions.
-        let (listener, drain, closed) = (self.listeners.agents, self.base.drain.clone(), self.closed.clone());
-        let served = async move { listener.run(drain, closed, for_agents, serve).await };
+        let (listener, drain) = (self.listeners.agents, self.base.drain.clone());
+        let served = serve_agents(listener, self.agents.clone(), for_agents, drain, self.closed.clone());
+        let served = until(handed.clone(), served);
         background.spawn(lost.clone().serving(served, self.closed.clone()));
         if let Some(listener) = self.listeners.admin {
-            background.spawn(serve_admin(listener, admin::router(self.admin.clone()), background.clone()));
+            let served = serve_admin(listener, admin::router(self.admin.clone()), background.clone());
+            background.spawn(until(handed, served));
         }
+        self.succession.execute(handover, &background, self.base.drain.announced());
         let drained = draining.run(&stop, &self.replaced).await;
         self.base.upstreams.close().await;
         ended.cancel();
@@ -116,6 +115,19 @@ impl App {
 }
 
 impl App {
+    /// Returns the task that waits for a process which takes this one's place, if there may be one.
+    fn handover(&self) -> Option<Handover> {
+        let sockets = self.replica.as_ref()?.sockets()?.clone();
+        let (single, handed) = (self.single.clone(), self.succession.handed.clone());
+        match Handover::copies(&self.listeners) {
+            Ok(listeners) => Some(Handover { sockets, single, listeners, handed }),
+            Err(error) => {
+                error!(%error, "no other process can take this one's place: its sockets cannot be copied");
+                None
+            }
+        }
+    }
+
     /// Returns the background work that one process does for all that share the database.
     fn works(&self) -> Vec<Work> {
         let (base, closed) = (&self.base, &self.closed);
@@ -182,6 +194,30 @@ async fn serve_users(
     listener.run(drain, draining, placing, serve.clone()).await;
     // The drain does not wait for these: they are answered at once.
     listener.run(late, ended, Placing::Here, serve).await;
+}
+
+/// Accepts agents until all sessions are closed. These outlive their links in a drain too: agents have to be accepted for as long as
+/// there are sessions.
+async fn serve_agents(
+    listener: Listener,
+    agents: Arc<AgentService>,
+    placing: Placing,
+    drain: Drain,
+    closed: CancellationToken,
+) {
+    let serve = move |connection| agents.serve(connection);
+    listener.run(drain, closed, placing, serve).await;
+}
+
+/// Shares the link that was issued before anything was served, and learns what the identity provider is like.
+async fn begin_sign_in(public: Arc<PublicHost>) {
+    public.sign_in().share_links().await;
+    public.greet_provider().await;
+}
+
+/// Serves a listener until another process serves it. Connections go on.
+async fn until(handed: CancellationToken, served: impl Future<Output = ()>) {
+    handed.run_until_cancelled(served).await.unwrap_or_default();
 }
 
 /// Serves the operator's pages for as long as the other tasks run.

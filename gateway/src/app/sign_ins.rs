@@ -63,7 +63,9 @@ impl SignIns {
         let at = both();
         let shared: Option<Shared> = match &config.directory {
             Directory::Memory => None,
-            Directory::Store(_) => Some(Arc::new(StoredSignIns::new(store.clone(), issuer.clone()))),
+            Directory::Host(_) | Directory::Store(_) => {
+                Some(Arc::new(StoredSignIns::new(store.clone(), issuer.clone())))
+            }
         };
         let (sessions, devices) = match &shared {
             None => {

@@ -5,7 +5,8 @@
 //! advisory lock of a session of PostgreSQL (documentation, section 13.3.5). Commands of the operator take none.
 
 use std::fs::{File, TryLockError};
-use std::io::{Read as _, Seek as _, Write as _};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -63,7 +64,7 @@ pub enum SingleError {
     /// Another gateway is.
     #[error(
         "another gateway serves the database {database} ({holder}), and this version serves one gateway per database: \
-         end that one, or give this one a database of its own"
+         end that one, take its place (directory = \"host\" and gateway serve --replace), or give this one a database of its own"
     )]
     Taken {
         /// The database, without the password.
@@ -87,8 +88,8 @@ pub struct SingleGateway {
 enum Hold {
     /// Not needed: no other process can have a database in memory, and replicas share one on purpose.
     Unlocked,
-    /// Of a file, until this one is closed.
-    File { _locked: File },
+    /// Of a file, until this one is closed, and the copies of it that other processes were given.
+    File { locked: Mutex<Option<File>> },
     /// Of a server.
     Server { options: Box<PgConnectOptions>, session: Mutex<Option<Session>> },
 }
@@ -143,6 +144,32 @@ impl SingleGateway {
         Self { hold: Hold::Unlocked, database: config.url.to_string() }
     }
 
+    /// Becomes the gateway of a database in the place of another process of this host, whose locked file this is.
+    #[must_use]
+    pub fn handed_over(config: &StoreConfig, locked: File) -> Self {
+        note_process(&locked);
+        Self { hold: Hold::File { locked: Mutex::new(Some(locked)) }, database: config.url.to_string() }
+    }
+
+    /// Returns a copy of the locked file for the process that takes this one's place; `None` if there is none.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn copy(&self) -> io::Result<Option<OwnedFd>> {
+        match &self.hold {
+            Hold::File { locked } => locked.lock().as_ref().map(|file| file.as_fd().try_clone_to_owned()).transpose(),
+            Hold::Unlocked | Hold::Server { .. } => Ok(None),
+        }
+    }
+
+    /// Gives up this process' part of a lock that another process has by now.
+    pub fn give_up(&self) {
+        match &self.hold {
+            Hold::File { locked } => drop(locked.lock().take()),
+            Hold::Unlocked | Hold::Server { .. } => {}
+        }
+    }
+
     /// Ensures that this is still the gateway of the database, after an outage (`is_back`) or in normal operation: a
     /// lock that the server has released is taken again.
     ///
@@ -174,7 +201,7 @@ impl SingleGateway {
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()))
+        Err(sqlx::Error::Io(io::ErrorKind::TimedOut.into()))
     }
 }
 
@@ -182,7 +209,9 @@ impl SingleGateway {
 async fn attempt(config: &StoreConfig) -> Result<Result<Hold, String>, StoreError> {
     match &config.url {
         StoreUrl::SqliteMemory => Ok(Ok(Hold::Unlocked)),
-        StoreUrl::SqliteFile(path) => Ok(lock_file(path)?.map(|locked| Hold::File { _locked: locked })),
+        StoreUrl::SqliteFile(path) => {
+            Ok(lock_file(path)?.map(|locked| Hold::File { locked: Mutex::new(Some(locked)) }))
+        }
         StoreUrl::Postgres(url) => on_server(url, config.password_file.as_deref()).await,
     }
 }
@@ -230,7 +259,7 @@ async fn holder<'c>(
 fn lock_file(database: &Path) -> Result<Result<File, String>, StoreError> {
     // One database may have several names.
     let path = beside(&database.canonicalize().unwrap_or_else(|_| database.to_owned()));
-    let failed = |error: std::io::Error| StoreError::Open {
+    let failed = |error: io::Error| StoreError::Open {
         path: database.to_owned(),
         why: sqlite::folder_problem(database).unwrap_or_else(|| format!("{}: {error}", path.display())),
     };
@@ -241,8 +270,7 @@ fn lock_file(database: &Path) -> Result<Result<File, String>, StoreError> {
     let mut file = options.open(&path).map_err(failed)?;
     match file.try_lock() {
         Ok(()) => {
-            // For people only: the lock alone counts, even if this cannot be written.
-            drop(file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())));
+            note_process(&file);
             Ok(Ok(file))
         }
         Err(TryLockError::WouldBlock) => {
@@ -255,6 +283,12 @@ fn lock_file(database: &Path) -> Result<Result<File, String>, StoreError> {
         }
         Err(TryLockError::Error(error)) => Err(failed(error)),
     }
+}
+
+/// Writes the number of this process into the locked file, for people only: the lock alone counts, even if this cannot be written.
+fn note_process(mut file: &File) {
+    let written = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id()));
+    written.unwrap_or_default();
 }
 
 fn beside(database: &Path) -> PathBuf {

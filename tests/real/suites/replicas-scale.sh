@@ -5,42 +5,21 @@
 source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/common.sh"
 
 [ -n "$DIRECT" ] && { echo "replicas-scale: nothing to check without the gateway"; finish; }
-AGENT_COUNT=${AGENT_COUNT:-1000}
 RATE=${RATE:-100}
+source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/fleet.sh"
 SESSIONS=$((AGENT_COUNT * 2 + 1000))
-LOADLAB=${REAL_LOADLAB:-$TARGET/release/loadlab}
-[ -x "$LOADLAB" ] || give_up "build first: cargo build --release -p loadlab ($LOADLAB is missing)"
-ulimit -n "$(ulimit -Hn)"
 source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/three-replicas.sh"
 start_replicas
 start_echo
 user_token
 
-# --- the agents -------------------------------------------------------------------------------------------------------
-export REAL_GATEWAY OUT
-token_of() { env NO_COLOR=1 "$REAL_GATEWAY" --config "$OUT/one.toml" token create --workspace "$1" 2>>"$OUT/token.log"; }
-export -f token_of
-seq -f "w-%g" "$AGENT_COUNT" | xargs -P 4 -I{} bash -c 'token_of {}' >"$OUT/tokens" || give_up "no tokens: $(tail -n 1 "$OUT/token.log")"
-same "a token for each workspace" "$AGENT_COUNT" "$(wc -l <"$OUT/tokens")"
-spawn fleet "$LOADLAB" agents --gateway "http://127.0.0.1:$AGENTS" --tokens "$OUT/tokens" --gaps "$OUT/gaps" --spread 5s
-all_up() { [ "$(tail -n 1 "$OUT/fleet.log")" = "$AGENT_COUNT of $AGENT_COUNT up" ]; }
-check "$AGENT_COUNT agents are up" until_ok 120 all_up || finish
-HOSTS=$(for number in $(seq 20); do host_of "$ECHO_PORT" "w-$((number * AGENT_COUNT / 20))"; done | paste -sd ,)
-# load NAME PORT ARGUMENTS… : requests to twenty of the workspaces by way of a port, until the file NAME.done exists.
-load() {
-  local name=$1 port=$2
-  shift 2
-  rm -f "$OUT/$name.done"
-  REAL_CREDENTIALS="token $USER_TOKEN" spawn "$name" node "$APPS/steady_load.mjs" --connect "127.0.0.1:$port" --rate "$RATE" \
-    --until-file "$OUT/$name.done" "$@"
-}
-loaded() { touch "$OUT/$1.done"; collect "$1" 60; }
+start_fleet --config "$OUT/one.toml"
+HOSTS=$(hosts_of "$ECHO_PORT")
 # agents_at NAME : how many sessions a replica reports.
 agents_at() { replicas | jq --argjson id "$(id_of "$1")" '.[] | select(.id == $id) | .agents'; }
 
 # back_after BEGAN COUNT : waits until so many agents have had a session again since a time, and prints the median, the 99th percentile
 # and the slowest, in milliseconds after it.
-times_since() { awk -v began="$1" '$1 >= began { print $1 - began }' "$OUT/gaps" | sort -n; }
 are_back() { [ "$(times_since "$1" | wc -l)" -ge "$2" ] && all_up; }
 back_after() {
   until_ok 60 are_back "$1" "$2"

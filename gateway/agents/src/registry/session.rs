@@ -192,12 +192,18 @@ impl LiveSession {
     /// Asks the agent to have a session elsewhere first, within some time, and to keep this one as a relay lane; `false` if
     /// it does not know how.
     pub fn ask_to_move(&self, deadline: Duration, within: Duration) -> bool {
-        let is_asked = self.moves && self.way() == SessionWay::Direct;
+        let is_asked = self.can_move();
         if is_asked {
             self.is_moving.store(true, Ordering::Relaxed);
             self.tunnel.ask_to_move(deadline, within);
         }
         is_asked
+    }
+
+    /// Returns whether the agent can be asked to move.
+    #[must_use]
+    pub fn can_move(&self) -> bool {
+        self.moves && self.way() == SessionWay::Direct
     }
 
     /// Returns whether the agent was asked to move, and has not yet.

@@ -48,6 +48,7 @@ fn table() -> Vec<Entry> {
         sections::ListenKeys::entries(),
         directory::ListenPeersKeys::entries(),
         directory::PeersKeys::entries(),
+        directory::DrainKeys::entries(),
         tls::TlsPublicKeys::entries(),
         tls::TlsAgentsKeys::entries(),
         directory::TlsPeersKeys::entries(),

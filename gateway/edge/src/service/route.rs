@@ -233,9 +233,7 @@ impl Edge {
     /// Step 8. Raw bytes could claim any sender, and the agent believes what comes in at the terminal port.
     fn admit(&self, route: &GrantedRoute, is_tcp: bool) -> Result<RequestPermits, Failure> {
         let port: Port = route.grant.port();
-        // With other replicas, what still comes on a connection of before the drain was sent before its end was known: it is one of
-        // the requests that the drain waits for.
-        if self.drain.is_draining() && self.peers.is_none() {
+        if self.refuses_requests() {
             return Err(Failure::Draining);
         }
         if !route.session.exposes(port) || (is_tcp && port.is_terminal()) {
