@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Runs the release programs together with real parts: browsers, VS Code, Vite, gRPC stacks, OpenSSH, file servers, load balancers,
+# Runs the programs, those of the release if nothing else is said, together with real parts: browsers, VS Code, Vite, gRPC stacks, OpenSSH, file servers, load balancers,
 # proxies, authorities, an identity provider, PostgreSQL, a Kubernetes cluster.
 #
 #   cargo build --release && tests/real/install.sh && tests/real/run.sh
 #   tests/real/run.sh vite grpc           only these suites
-#   tests/real/suites/vite.sh             one suite by itself; ci-crash, counts, dev-servers, footprint, kubernetes-crash, kubernetes-scale, replicas, replicas-scale and versions run only so
+#   tests/real/suites/vite.sh             one suite by itself; ci-crash, counts, dev-servers, footprint, kubernetes-crash, kubernetes-scale, replacement, replicas, replicas-faults, replicas-scale and versions run only so
 #   DIRECT=1 tests/real/suites/vite.sh    the same checks on the app itself, without gateway and agent
 #
 # One line for each check; the last line has the counts. Logs and screenshots are in tests/real/out/SUITE.
@@ -12,20 +12,20 @@
 set -uo pipefail
 
 REAL=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-# What measures how quickly something happens has the machine for itself. The others go in two lanes, one suite of each at a time,
-# because most of a suite is waiting: those with a Kubernetes cluster, and those without. Editors of workspaces always listen on the
-# same port, and pods are played on this machine: whatever has such an editor is in one lane.
+# What measures how quickly something happens has the machine for itself. The others go in three lanes, one suite of each at a time,
+# because most of a suite is waiting. Editors of workspaces always listen on the same port, and pods are played on this machine: whatever
+# has such an editor is in one lane with the others of its kind, those in pods and those without.
 ALONE=(revocation fault floods kubernetes-life)
-CLUSTERS=(cluster-scenarios environments environments-trouble environment-templates kubernetes-frozen kubernetes-identity kubernetes-trouble
-  kubernetes-page)
-OTHERS=(store outage h2spec http-server grpc websocket vite code-server load-balancers getting-out sign-in ssh agent-life acme demo
-  terminal ci-job ci-schema ci-workspace workspace-scripts kubernetes-pod memory)
+PODS=(cluster-scenarios kubernetes-frozen kubernetes-trouble kubernetes-identity kubernetes-page)
+EDITORS=(ci-workspace workspace-scripts kubernetes-pod code-server ci-job ci-schema acme environments-trouble ssh memory sign-in terminal
+  demo agent-life)
+OTHERS=(environments store outage h2spec load-balancers http-server getting-out websocket vite environment-templates grpc)
 # Seconds for one suite, against those that hang: the longest takes 200.
 LIMIT=1200
 
 for suite in "$@"; do
   [ -x "$REAL/suites/$suite.sh" ] ||
-    { echo "no such suite: $suite (suites: ${ALONE[*]} ${CLUSTERS[*]} ${OTHERS[*]})" >&2; exit 2; }
+    { echo "no such suite: $suite (suites: ${ALONE[*]} ${PODS[*]} ${EDITORS[*]} ${OTHERS[*]})" >&2; exit 2; }
 done
 
 mkdir -p "$REAL/out"
@@ -88,10 +88,11 @@ if [ $# -gt 0 ]; then
   wanted=$#
   start "$@"
 else
-  wanted=$((${#ALONE[@]} + ${#CLUSTERS[@]} + ${#OTHERS[@]}))
+  wanted=$((${#ALONE[@]} + ${#PODS[@]} + ${#EDITORS[@]} + ${#OTHERS[@]}))
   start "${ALONE[@]}"
   all_ended
-  start "${CLUSTERS[@]}"
+  start "${PODS[@]}"
+  start "${EDITORS[@]}"
   start "${OTHERS[@]}"
 fi
 all_ended

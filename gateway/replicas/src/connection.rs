@@ -143,12 +143,18 @@ impl PeerConnections {
         Self { network, own, peers: Mutex::default(), tasks: Mutex::default() }
     }
 
-    /// Returns the connection to a replica; it is made by the first call.
+    /// Returns the connection to a replica at its address; it is made by the first call. A number may have another address after a
+    /// backup of the store was restored, which knows less of the numbers that were given out.
     #[must_use]
     pub fn to(&self, replica: u64, url: &str) -> Arc<PeerConnection> {
         let mut peers = self.peers.lock();
-        let made = || Arc::new(PeerConnection { replica, url: url.to_owned(), sender: tokio::sync::Mutex::default() });
-        peers.entry(replica).or_insert_with(made).clone()
+        if let Some(peer) = peers.get(&replica).filter(|peer| peer.url == url) {
+            return peer.clone();
+        }
+        let made = PeerConnection { replica, url: url.to_owned(), sender: tokio::sync::Mutex::default() };
+        let made = Arc::new(made);
+        peers.insert(replica, made.clone());
+        made
     }
 
     /// Forgets replicas that are not among those that live.

@@ -67,7 +67,13 @@ impl Inheritance {
     /// Dropped, the running gateway goes on.
     pub async fn of_running(config: &Config) -> Result<Option<Self>, ReplaceError> {
         let Directory::Host(host) = &config.directory else { return Err(ReplaceError::Directory) };
-        let Ok(running) = host_sockets::connect(&host.sockets, SOCKET).await else { return Ok(None) };
+        let running = match host_sockets::connect(&host.sockets, SOCKET).await {
+            Ok(running) => running,
+            Err(error) if [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused].contains(&error.kind()) => {
+                return Ok(None);
+            }
+            Err(error) => return Err(NoHandover::Io(error).into()),
+        };
         let HandedOver { lock, listeners, predecessor } = HandedOver::ask(running).await?;
         let sockets = InheritedSockets::handed_over(listeners).map_err(ReplaceError::Socket)?;
         Ok(Some(Self { sockets, lock: Some(lock), predecessor: Some(predecessor) }))

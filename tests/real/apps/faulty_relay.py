@@ -3,6 +3,9 @@
     pass   everything
     drop   nothing, and nobody is told: what is said on connections of that time is lost, and they stay silent for ever
     slow   what the target says, five seconds late
+    late   the same, a tenth of a second
+    mute   what is said to the target; what it says is lost, and is missing for ever
+    deaf   the other way round
 
     faulty_relay.py LISTEN TARGET MODE
 """
@@ -10,7 +13,7 @@
 import asyncio
 import sys
 
-LATE = 5
+LATE = {"slow": 5, "late": 0.1}
 
 
 def mode():
@@ -21,20 +24,23 @@ def mode():
 class Carried:
     """One connection. Bytes that were dropped are missing, so that nothing after them may come."""
 
-    silent = False
+    def __init__(self):
+        self.silent = {True: False, False: False}
 
-    async def pump(self, reader, writer, late):
+    async def pump(self, reader, writer, of_target):
         while data := await reader.read(65536):
             now = mode()
             if now == "drop":
-                self.silent = True
-            if self.silent:
+                self.silent = {True: True, False: True}
+            if now in ("mute", "deaf"):
+                self.silent[now == "mute"] = True
+            if self.silent[of_target]:
                 continue
-            if now == "slow" and late:
-                await asyncio.sleep(LATE)
+            if of_target and now in LATE:
+                await asyncio.sleep(LATE[now])
             writer.write(data)
             await writer.drain()
-        if not self.silent:
+        if not self.silent[of_target]:
             writer.close()
 
 

@@ -5,7 +5,7 @@
 #   PUBLIC=$(free_port) && create_authority
 #   prepare_replica one && start one
 #
-# PUBLIC is the port of `public_url`, and SESSIONS the room for agents and for users (1000). The ports of a replica are in PUBLIC_OF, AGENTS_OF, ADMIN_OF and PEERS_OF.
+# STORE_PORT is where replicas reach the server, if that is not its own port. PUBLIC is the port of `public_url`, and SESSIONS the room for agents and for users (1000). The ports of a replica are in PUBLIC_OF, AGENTS_OF, ADMIN_OF and PEERS_OF.
 
 declare -A PUBLIC_OF AGENTS_OF ADMIN_OF PEERS_OF
 
@@ -45,7 +45,7 @@ cert = "$name.pem"
 key = "$name.key"
 ca = "ca.pem"
 [store]
-url = "postgres://gateway@127.0.0.1:$PG_PORT/gateway"
+url = "postgres://gateway@127.0.0.1:${STORE_PORT:-$PG_PORT}/gateway"
 key_file = "shared.key"
 [limits]
 connections = ${SESSIONS:-1000}

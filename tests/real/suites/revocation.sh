@@ -3,7 +3,7 @@
 # to take access away. Many people have many streams open at the same time, and each loses access at a moment of its own. The
 # table at the end is also in out/revocation/table.txt.
 #
-#   TRIES=12 ROUNDS=3 tests/real/suites/revocation.sh      so many people for each way, and three times as many agents, so often
+#   TRIES=12 ROUNDS=3 tests/real/suites/revocation.sh      so many people for each way, and three times as many agents, so often (12, once)
 source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/common.sh"
 
 [ -n "$DIRECT" ] && { echo "revocation: there is nothing to take away without the gateway"; finish; }
@@ -44,7 +44,7 @@ done
 until_ok 20 has_sessions >/dev/null || give_up "the agents do not attach: $(tail -n 1 "$OUT/agent-open.log")"
 
 helper streams ${LIMIT:-450} env "${GATEWAY_ENV[@]}" node "$REAL/suites/revocation.mjs" --gateway "$REAL_GATEWAY" --agent "$REAL_AGENT" --config "$CONFIG" \
-  --out "$OUT" --public "$PUBLIC" --agents "$AGENTS" --app "$APP" --tcp "$TCP" --grpc "$GRPC" --tries "${TRIES:-12}" --rounds "${ROUNDS:-3}"
+  --out "$OUT" --public "$PUBLIC" --agents "$AGENTS" --app "$APP" --tcp "$TCP" --grpc "$GRPC" --tries "${TRIES:-12}" --rounds "${ROUNDS:-1}"
 check "the audit log has the end of each access with its reason" grep -q '"event":"access_ended".*{"cut":{"code":"sign_in_required"}}' "$OUT/audit.log"
 check "the gateway did not panic" sh -c "! grep -n panicked '$OUT/gateway.log'"
 cat "$OUT/table.txt" 2>/dev/null

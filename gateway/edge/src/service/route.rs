@@ -199,7 +199,9 @@ impl Edge {
             }
             // Its agent, or another process of it, may be elsewhere by now.
             Some(lane) if lane.tunnel.is_detached() => {
-                (Box::pin(self.elsewhere(visit.address)).await.lane().or(Some(lane)), false)
+                let found = Box::pin(self.elsewhere(visit.address)).await;
+                let is_unreachable = matches!(found, FoundSession::Unreachable);
+                (found.lane().or(Some(lane)), is_unreachable)
             }
             session => (session, false),
         };
