@@ -200,7 +200,12 @@ impl Edge {
             // Its agent, or another process of it, may be elsewhere by now.
             Some(lane) if lane.tunnel.is_detached() => {
                 let found = Box::pin(self.elsewhere(visit.address)).await;
-                let is_unreachable = matches!(found, FoundSession::Unreachable);
+                // The lane that there is already, without a link: its agent is there, and cannot bring it.
+                let is_unreachable = match &found {
+                    FoundSession::Unreachable => true,
+                    FoundSession::Lane(found) => found.tunnel.is_detached(),
+                    FoundSession::Absent => false,
+                };
                 (found.lane().or(Some(lane)), is_unreachable)
             }
             session => (session, false),
