@@ -8,8 +8,8 @@ use bytes::Bytes;
 use gateway_agents::admission::{Candidate, RETRY_AFTER, refused};
 use gateway_agents::registry::LiveSession;
 use gateway_store::{
-    CLAIMS_MAX, ClaimResult, Incarnation, ProvedAgent, SealedAdmission, SealedAgent, SealedGeneration, SessionClaim,
-    SessionKey, SessionOwner, wall_clock,
+    CLAIMS_MAX, ClaimResult, Incarnation, NewerSession, ProvedAgent, SealedAdmission, SealedAgent, SealedGeneration,
+    SessionClaim, SessionKey, SessionOwner, wall_clock,
 };
 use gateway_types::{UnixSeconds, WorkspaceName};
 use tokio::task::JoinSet;
@@ -35,9 +35,9 @@ const MORE_ANSWERS_TIME: Duration = Duration::from_millis(50);
 /// Interval at which claims that wait are tried.
 const CLAIM_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Interval at which the seals of some sessions are renewed, and after how many all have had their turn.
-const SEAL_INTERVAL: Duration = Duration::from_secs(1);
-const SEAL_TURNS: u64 = 60;
+/// Interval at which some sessions are checked and their seals renewed, and after how many all have had their turn.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+const CHECK_TURNS: u64 = 60;
 
 /// The place of a session.
 #[derive(Clone, Debug)]
@@ -240,17 +240,43 @@ impl Replica {
         }
     }
 
-    /// Renews the seals of all sessions within a minute, until `stop`. While the store is away they stay as they are.
-    pub async fn renew_seals(self: Arc<Self>, stop: CancellationToken) {
-        let mut ticks = tokio::time::interval(SEAL_INTERVAL);
+    /// Ends those of some sessions whose agents have newer ones elsewhere. The replicas of these have said so, but may not have been
+    /// able to reach this one.
+    async fn end_those_displaced(&self, sessions: &[Arc<LiveSession>]) {
+        let place =
+            |session: &LiveSession| Some((SessionKey::Workspace(session.workspace?), session.generation().get()));
+        let known: Vec<_> = sessions.iter().filter_map(|session| place(session)).collect();
+        if known.is_empty() {
+            return;
+        }
+        let newer = match self.store.newer_sessions(&known).await {
+            Ok(newer) => newer,
+            Err(error) => return debug!(%error, "newer sessions cannot be read"),
+        };
+        for NewerSession { key, generation, instance } in newer {
+            let is_older =
+                |session: &&Arc<LiveSession>| place(session).is_some_and(|(of, known)| of == key && known < generation);
+            if let Some(session) = sessions.iter().find(is_older) {
+                info!(agent = %session.subject, session = %session.id, "session displaced by one of another replica, as the store says");
+                self.registry.displace(session, instance);
+            }
+        }
+    }
+
+    /// Renews the seals of all sessions within a minute, and ends those that have been displaced, until `stop`. While the store is
+    /// away they stay as they are.
+    pub async fn check_sessions(self: Arc<Self>, stop: CancellationToken) {
+        let mut ticks = tokio::time::interval(CHECK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        for turn in (0..SEAL_TURNS).cycle() {
+        for turn in (0..CHECK_TURNS).cycle() {
             tokio::select! {
                 () = stop.cancelled() => return,
                 _ = ticks.tick() => {}
             }
             if self.store.availability().outage().is_none() {
-                self.registry.in_turn(turn, SEAL_TURNS).iter().for_each(|session| self.renew_seal(session));
+                let sessions = self.registry.in_turn(turn, CHECK_TURNS);
+                sessions.iter().for_each(|session| self.renew_seal(session));
+                self.end_those_displaced(&sessions).await;
             }
         }
     }

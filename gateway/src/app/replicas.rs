@@ -204,7 +204,7 @@ impl ReplicaParts {
         background.spawn(replica.clone().end_displaced(displaced, closed.clone()));
         travelling.execute(replica.clone(), base.store.clone(), &base.metrics, background, closed);
         background.spawn(replica.clone().claim_late(closed.clone()));
-        background.spawn(replica.clone().renew_seals(closed.clone()));
+        background.spawn(replica.clone().check_sessions(closed.clone()));
         background.spawn(replica.clone().tidy(closed.clone()));
         let (registry, agents) = (base.registry.clone(), agents.clone());
         let hops = Hops::new(replica, agents.clone(), background.clone(), closed.clone());

@@ -26,6 +26,10 @@ pub enum SessionKey {
 }
 
 impl SessionKey {
+    fn of_columns(kind: i64, subject: i64) -> Self {
+        if kind == 1 { Self::Workspace(WorkspaceId(subject)) } else { Self::Cluster(ClusterId(subject)) }
+    }
+
     pub(super) fn columns(self) -> (i64, i64) {
         match self {
             Self::Workspace(id) => (1, id.0),
@@ -76,6 +80,17 @@ pub struct SessionOwner {
     pub instance: u64,
     /// Whether the replica's lease lives. If not, only the replica itself knows whether it is there.
     pub is_live: bool,
+}
+
+/// A session that took the place of an older one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewerSession {
+    /// The place.
+    pub key: SessionKey,
+    /// Its generation.
+    pub generation: u64,
+    /// Number of the agent's process.
+    pub instance: u64,
 }
 
 /// A row, as it is decided on.
@@ -185,6 +200,32 @@ impl Store {
         .bind(Value::Array(released).to_string())
         .execute(&self.writer)
         .await
+    }
+
+    /// Returns the places that have a newer session than these, each with that one's generation and the agent's process.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn newer_sessions(&self, known: &[(SessionKey, u64)]) -> Result<Vec<NewerSession>, StoreError> {
+        let known: Vec<Value> =
+            known.iter().map(|(key, generation)| json!([key.columns().0, key.columns().1, generation])).collect();
+        let rows = sql_of(
+            "SELECT kind, subject, generation, instance FROM sessions JOIN json_each($1) ON json_extract(value, '$[0]') = kind \
+             AND json_extract(value, '$[1]') = subject WHERE generation > json_extract(value, '$[2]')",
+            "SELECT kind, subject, generation, instance FROM sessions JOIN json_array_elements($1::json) AS known(value) \
+             ON kind = (value->>0)::bigint AND subject = (value->>1)::bigint WHERE generation > (value->>2)::bigint",
+        )
+        .bind(Value::Array(known).to_string())
+        .fetch_all(&self.readers)
+        .await?;
+        let read = |row: &Row| {
+            Ok(NewerSession {
+                key: SessionKey::of_columns(row.get("kind")?, row.get("subject")?),
+                generation: unsigned(row.get("generation")?),
+                instance: row.get::<i64>("instance")?.cast_unsigned(),
+            })
+        };
+        rows.iter().map(read).collect()
     }
 
     /// Returns the replica that has the session of a workspace, or had it when its lease ended. One look-up, by unique keys.

@@ -277,3 +277,23 @@ async fn places_follow_a_model_over_any_order_of_events() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn sessions_that_are_newer_than_what_is_known_are_found() {
+    each(async |store| {
+        let (first, second) = (replica(store).await, replica(store).await);
+        for place in [2, 3, 4] {
+            claims(store, first, claim(place, 7)).await;
+        }
+        let known = [(key(2), 1), (key(3), 1), (key(4), 1), (key(6), 1)];
+        assert_eq!(store.newer_sessions(&known).await.unwrap(), []);
+        claims(store, second, claim(2, 8)).await;
+        claims(store, second, claim(3, u64::MAX)).await;
+        let mut newer = store.newer_sessions(&known).await.unwrap();
+        newer.sort_by_key(|newer| newer.key.columns());
+        let found = |place, instance| NewerSession { key: key(place), generation: 2, instance };
+        assert_eq!(newer, [found(2, 8), found(3, u64::MAX)]);
+        assert_eq!(store.newer_sessions(&[(key(2), 2)]).await.unwrap(), []);
+    })
+    .await;
+}
