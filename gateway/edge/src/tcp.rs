@@ -15,6 +15,7 @@ use hyper_util::rt::TokioIo;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::protocol::Role;
+use tokio_util::sync::CancellationToken;
 use tracing::debug;
 use tunnel_link::channel_io::{ChannelError, ChannelIo};
 use tunnel_link::drain::Drain;
@@ -41,7 +42,13 @@ const SUBPROTOCOL: HeaderName = SEC_WEBSOCKET_PROTOCOL;
 
 /// Waits for a drain, and then until its streams are to be closed, by the time of its end as that is known then. Returns the time left
 /// for closing them.
-pub(super) async fn nearly_drained(mut end: watch::Receiver<Option<Instant>>) -> Duration {
+pub(super) async fn nearly_drained(draining: CancellationToken, end: watch::Receiver<Option<Instant>>) -> Duration {
+    draining.cancelled().await;
+    // On the heap: an idle stream, of which there are many, does not carry it.
+    Box::pin(nearly_over(end)).await
+}
+
+async fn nearly_over(mut end: watch::Receiver<Option<Instant>>) -> Duration {
     loop {
         let known = end.wait_for(Option::is_some).await.ok().and_then(|at| *at);
         // Without an owner it never ends.
@@ -118,7 +125,7 @@ impl Forwarder {
         let head = switched(&asked);
         let metrics = metrics.clone();
         metrics.tcp_opened();
-        let drained = nearly_drained(streams.end());
+        let drained = nearly_drained(streams.draining().clone(), streams.end());
         streams.spawn(async move {
             // Moved whole: grant and permits live as long as the bytes.
             let route = route;
@@ -289,7 +296,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn streams_are_closed_before_the_end_of_a_drain_also_when_that_comes_nearer() {
         let drain = Drain::default();
-        let (long, began) = (nearly_drained(drain.end()), Instant::now());
+        let (long, began) = (nearly_drained(drain.draining().clone(), drain.end()), Instant::now());
         drop(tokio::time::timeout(Duration::from_secs(5), drain.run(Duration::from_secs(3_600))).await);
         let mut long = std::pin::pin!(long);
         assert!(tokio::time::timeout(Duration::from_secs(60), &mut long).await.is_err());

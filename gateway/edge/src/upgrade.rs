@@ -75,7 +75,7 @@ impl Forwarder {
             websocket::answer_for_connect(&mut head);
         }
         let (app, idle) = (pooled.connection, self.timeouts.stream_idle);
-        let drained = nearly_drained(streams.end());
+        let drained = nearly_drained(streams.draining().clone(), streams.end());
         let can_be_told = frames.is_some();
         let open = key.is_some().then(|| metrics.websocket());
         streams.spawn(async move {
