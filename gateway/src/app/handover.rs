@@ -153,29 +153,24 @@ impl Handover {
         }
     }
 
+    /// Returns a copy of the lock for another process, or the reason why there may be none.
+    async fn lock(&self) -> Result<OwnedFd, String> {
+        let living = self.sockets.living().await;
+        if living.map_err(|error| format!("the folder of its sockets cannot be read: {error}"))? >= LIVE_MAX {
+            return Err("gateways that were replaced still have what users opened there: wait, or end the oldest \
+                        (gateway replicas list, gateway replicas drain --now)"
+                .to_owned());
+        }
+        let lock = self.single.copy().map_err(|error| format!("its lock cannot be copied: {error}"))?;
+        lock.ok_or_else(|| "it has no lock to hand over".to_owned())
+    }
+
     /// Returns whether the other process serves.
     async fn hand_over(&self, successor: Successor, others: &mut mpsc::Receiver<Successor>) -> bool {
-        match self.sockets.living().await {
-            Ok(living) if living < LIVE_MAX => {}
-            Ok(_) => {
-                let reason = "gateways that were replaced still have what users opened there: wait, or end the oldest \
-                              (gateway replicas list, gateway replicas drain --now)";
-                successor.refuse(reason).await;
-                return false;
-            }
-            Err(error) => {
-                successor.refuse(&format!("the folder of its sockets cannot be read: {error}")).await;
-                return false;
-            }
-        }
-        let lock = match self.single.copy() {
-            Ok(Some(lock)) => lock,
-            Ok(None) => {
-                successor.refuse("it has no lock to hand over").await;
-                return false;
-            }
-            Err(error) => {
-                successor.refuse(&format!("its lock cannot be copied: {error}")).await;
+        let lock = match self.lock().await {
+            Ok(lock) => lock,
+            Err(reason) => {
+                successor.refuse(&reason).await;
                 return false;
             }
         };

@@ -43,3 +43,11 @@ live() { [ "$(living)" = "$1" ]; }
 at() { local name=$1; shift; visit --connect-to "::127.0.0.1:${PUBLIC_OF[$name]}" "$@"; }
 # other_than NAME : a replica that is not this one.
 other_than() { local name; for name in "${NAMES[@]}"; do [ "$name" = "$1" ] || { echo "$name"; return; }; done; }
+# holder_of WORKSPACE : the replica that its agent dialed.
+holder_of() {
+  local name
+  for name in "${NAMES[@]}"; do
+    curl -sf --max-time 2 "http://127.0.0.1:${ADMIN_OF[$name]}/debug/sessions" 2>/dev/null |
+      jq -e "any(.[]; .workspace == \"$1\" and .way == \"direct\")" >/dev/null && echo "$name"
+  done
+}

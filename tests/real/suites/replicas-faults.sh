@@ -58,13 +58,6 @@ end_of() {
   for name in "${NAMES[@]}"; do stop "$1-$name"; done
 }
 answers() { at "$1" -f --max-time 5 "http://$(host_of "$ECHO_PORT" "$2")/" -o /dev/null; }
-holder_of() {
-  local name
-  for name in "${NAMES[@]}"; do
-    curl -sf --max-time 2 "http://127.0.0.1:${ADMIN_OF[$name]}/debug/sessions" 2>/dev/null |
-      jq -e "any(.[]; .workspace == \"$1\" and .way == \"direct\")" >/dev/null && echo "$name"
-  done
-}
 generation_of() { query "SELECT generation FROM sessions JOIN workspaces ON subject = workspaces.id AND kind = 1 WHERE name = '$1'"; }
 
 # --- the database is slow ---------------------------------------------------------------------------------------------

@@ -26,13 +26,7 @@ socket_at() {
 # --- any replica answers ----------------------------------------------------------------------------------------------
 answers_at() { at "$1" -f --max-time 5 "http://$(host_of "$ECHO_PORT")/" -o /dev/null; }
 # holder : the replica that the agent dialed.
-holder() {
-  local name
-  for name in "${NAMES[@]}"; do
-    curl -sf --max-time 2 "http://127.0.0.1:${ADMIN_OF[$name]}/debug/sessions" 2>/dev/null |
-      jq -e "any(.[]; .workspace == \"$WORKSPACE\" and .way == \"direct\")" >/dev/null && echo "$name"
-  done
-}
+holder() { holder_of "$WORKSPACE"; }
 one_holder() { [ "$(holder | wc -l)" = 1 ]; }
 for name in "${NAMES[@]}"; do
   # One that was asked before the agent was there knows of its absence for a second.
