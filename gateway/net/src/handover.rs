@@ -189,6 +189,10 @@ async fn receive(stream: &UnixStream) -> io::Result<(String, Vec<OwnedFd>)> {
         Ok(received.bytes)
     };
     let bytes = stream.async_io(Interest::READABLE, receive).await?;
+    if bytes == 0 {
+        // It ended, or is handing over to another one.
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
     let line = line.get(..bytes).unwrap_or_default();
     Ok((String::from_utf8_lossy(line).into_owned(), descriptors))
 }
@@ -248,6 +252,15 @@ mod tests {
         let listeners = [OwnedFd::from(listener())];
         let (handed, ()) = tokio::join!(successor.hand_over(file.as_fd(), &listeners), ends);
         assert!(!handed.expect("sent"));
+    }
+
+    /// One that ends, or that hands over to another process meanwhile.
+    #[tokio::test]
+    async fn process_that_ends_without_an_answer_is_none_of_another_protocol() {
+        let (new, old) = UnixStream::pair().expect("a pair");
+        let end = async { drop(Successor::meet(old).await.expect("the protocol")) };
+        let (asked, ()) = tokio::join!(HandedOver::ask(new), end);
+        assert!(matches!(asked, Err(NoHandover::Io(error)) if error.kind() == io::ErrorKind::UnexpectedEof));
     }
 
     #[tokio::test]
