@@ -84,6 +84,8 @@ pub static PEERS: &[Peer] = &[
     nginx::NGINX,
     nginx::NGINX_NGINX,
     nginx::NGINX_NGINX_TLS,
+    nginx::NGINX_THREE,
+    nginx::NGINX_THREE_TLS,
     haproxy::HAPROXY_HAPROXY,
     ssh::SSH,
     ssh::NGINX_SSH,

@@ -1,11 +1,11 @@
-//! Cost of a hop: the same agent asked at the replica that it dialed, and at another one, in turns.
+//! Cost of a hop: the same agent asked at the replica that it dialed, and at another one, in turns with three nginx in a row.
 //!
 //! ```text
 //! cargo run --release -p e2e --example hop
 //! ```
 //!
-//! Replicas, agent, app and client share one process, so processor time is that of all of them: differences count, and
-//! ratios, not the figures.
+//! Replicas, agent, app and client share one process, and nginx has its own, so processor time is that of all but nginx:
+//! differences count, and ratios, not the figures.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,6 +17,7 @@
 )]
 
 use std::alloc::System;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use e2e::TestGateway;
@@ -41,51 +42,72 @@ async fn app(mut raw: Raw) {
         if request.start.contains("/download") {
             raw.send(format!("HTTP/1.1 200 OK\r\ncontent-length: {DOWNLOAD}\r\n\r\n")).await;
             raw.try_send(vec![7; DOWNLOAD]).await.ok();
+        } else if request.start.contains("/once") {
+            // Memory of an app that waits for its next request is not a lane's.
+            raw.send("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n").await;
+            return;
         } else {
             raw.send(&small).await;
         }
     }
 }
 
-fn head(gateway: &TestGateway, workspace: &str, port: u16, path: &str) -> String {
-    let authority = gateway.authority(workspace, port);
-    format!("GET {path} HTTP/1.1\r\nhost: {authority}\r\ngateway-authorization: Bearer {}\r\n\r\n", gateway.user_token)
+/// A way to the app.
+#[derive(Clone)]
+struct Way {
+    name: &'static str,
+    address: SocketAddr,
+    authority: String,
+    token: String,
 }
 
-/// Asks one after another on one connection; returns the time of each request.
-async fn ask(gateway: &TestGateway, port: u16, count: usize) -> Vec<Duration> {
-    let (mut raw, head) = (Raw::connect(gateway.addresses.public).await, head(gateway, "one", port, "/"));
-    let mut times = Vec::with_capacity(count);
-    for _ in 0..count {
+impl Way {
+    fn new(name: &'static str, gateway: &TestGateway, workspace: &str, port: u16) -> Self {
+        let (address, token) = (gateway.addresses.public, gateway.user_token.clone());
+        Self { name, address, authority: gateway.authority(workspace, port), token }
+    }
+
+    fn head(&self, path: &str) -> String {
+        let Self { authority, token, .. } = self;
+        format!("GET {path} HTTP/1.1\r\nhost: {authority}\r\ngateway-authorization: Bearer {token}\r\n\r\n")
+    }
+
+    /// Asks one after another on one connection; returns the time of each request.
+    async fn ask(&self, count: usize) -> Vec<Duration> {
+        let (mut raw, head) = (Raw::connect(self.address).await, self.head("/"));
+        let mut times = Vec::with_capacity(count);
+        for _ in 0..count {
+            let began = Instant::now();
+            raw.send(&head).await;
+            assert_eq!(raw.message().await.expect("an answer").status(), 200);
+            times.push(began.elapsed());
+        }
+        times.sort_unstable();
+        times
+    }
+
+    async fn many(&self) -> Duration {
         let began = Instant::now();
-        raw.send(&head).await;
-        assert_eq!(raw.message().await.expect("an answer").status(), 200);
-        times.push(began.elapsed());
+        let mut asking = JoinSet::new();
+        for _ in 0..CONNECTIONS {
+            let way = self.clone();
+            asking.spawn(async move { drop(way.ask(REQUESTS / 4).await) });
+        }
+        asking.join_all().await;
+        began.elapsed()
     }
-    times.sort_unstable();
-    times
-}
 
-async fn many(gateway: &'static TestGateway, port: u16) -> Duration {
-    let began = Instant::now();
-    let mut asking = JoinSet::new();
-    for _ in 0..CONNECTIONS {
-        asking.spawn(async move { drop(ask(gateway, port, REQUESTS / 4).await) });
+    async fn download(&self) -> Duration {
+        let began = Instant::now();
+        let mut raw = Raw::connect(self.address).await;
+        raw.send(self.head("/download")).await;
+        raw.head().await.expect("an answer");
+        let mut left = DOWNLOAD;
+        while left > 0 {
+            left -= raw.some().await.len();
+        }
+        began.elapsed()
     }
-    asking.join_all().await;
-    began.elapsed()
-}
-
-async fn download(gateway: &TestGateway, port: u16) -> Duration {
-    let began = Instant::now();
-    let mut raw = Raw::connect(gateway.addresses.public).await;
-    raw.send(head(gateway, "one", port, "/download")).await;
-    raw.head().await.expect("an answer");
-    let mut left = DOWNLOAD;
-    while left > 0 {
-        left -= raw.some().await.len();
-    }
-    began.elapsed()
 }
 
 /// Processor time of this process.
@@ -105,22 +127,35 @@ async fn timed(work: impl Future<Output = Duration>) -> (Duration, Duration) {
 async fn main() {
     let fleet = Fleet::default();
     let (users, dialed) = (fleet.replica().await, fleet.replica().await);
-    let (users, dialed): (&'static TestGateway, &'static TestGateway) =
-        (Box::leak(Box::new(users)), Box::leak(Box::new(dialed)));
     let app = RawApp::start(app).await;
     let _agent = dialed.agent("one").await;
-    for (name, gateway) in [("without a hop", dialed), ("with a hop", users)] {
-        ask(gateway, app.port, 100).await;
-        println!("{name}: up");
+    let mut ways = vec![Way::new("no hop", &dialed, "one", app.port), Way::new("a hop", &users, "one", app.port)];
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut running = Vec::new();
+    for name in ["nginx-nginx-nginx", "nginx-nginx-nginx-tls"] {
+        let peer = loadlab::peer::find(name).expect("a peer");
+        match peer.start((Ipv4Addr::LOCALHOST, app.port).into(), &folder.path().join(name), None).await {
+            Ok(started) => {
+                let address = started.target.address.parse().expect("an address");
+                ways.push(Way { name, address, authority: loadlab::peer::HOST.to_owned(), token: String::new() });
+                running.push(started);
+            }
+            Err(error) => println!("{name}: not measured: {error:#}"),
+        }
+    }
+    for way in &ways {
+        way.ask(100).await;
+        println!("{}: up", way.name);
     }
     for round in 1..=ROUNDS {
-        for (name, gateway) in [("without a hop", dialed), ("with a hop", users)] {
-            let times = ask(gateway, app.port, REQUESTS).await;
-            let (took, spent) = timed(many(gateway, app.port)).await;
+        for way in &ways {
+            let times = way.ask(REQUESTS).await;
+            let (took, spent) = timed(way.many()).await;
             let count = (CONNECTIONS * REQUESTS / 4) as f64;
-            let (bulk, bulk_spent) = timed(download(gateway, app.port)).await;
+            let (bulk, bulk_spent) = timed(way.download()).await;
             println!(
-                "{round} {name}: p50 {:?}, p99 {:?}; {:.0} requests/s, {:.1} µs of processor each; {:.0} MiB/s, {:.2} s of processor for a GiB",
+                "{round} {}: p50 {:?}, p99 {:?}; {:.0} requests/s, {:.1} µs of this process each; {:.0} MiB/s, {:.2} s for a GiB",
+                way.name,
                 times[times.len() / 2],
                 times[times.len() * 99 / 100],
                 count / took.as_secs_f64(),
@@ -129,6 +164,9 @@ async fn main() {
                 bulk_spent.as_secs_f64() * 1024.0 / (DOWNLOAD >> 20) as f64,
             );
         }
+    }
+    for started in running {
+        started.stop().await;
     }
     let mut agents = Vec::new();
     for number in 0..IDLE_AGENTS {
@@ -141,8 +179,9 @@ async fn main() {
     tokio::time::sleep(Duration::from_secs(15)).await;
     let before = live();
     for number in 0..IDLE_AGENTS {
-        let mut raw = Raw::connect(users.addresses.public).await;
-        raw.send(head(users, &format!("idle-{number}"), app.port, "/")).await;
+        let way = Way::new("idle", &users, &format!("idle-{number}"), app.port);
+        let mut raw = Raw::connect(way.address).await;
+        raw.send(way.head("/once")).await;
         raw.message().await.expect("an answer");
     }
     // Connections to apps and requests are forgotten; lanes are not yet idle for long enough to end.

@@ -1,4 +1,5 @@
-//! nginx as a reverse proxy: once, and twice in a row, which is the shape of any tunnel: two hops that route by host.
+//! nginx as a reverse proxy: once; twice in a row, which is the shape of any tunnel: two hops that route by host; and three times, the
+//! shape of one behind several replicas.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -41,7 +42,7 @@ pub(super) const NGINX_NGINX: Peer = Peer {
     encrypted: false,
     programs: Programs(&[NGINX_PROGRAM]),
     about: "two nginx in a row, plain HTTP between them",
-    raise: |crew| two(crew, false),
+    raise: |crew| row(crew, 2, false),
 };
 
 /// Two nginx in a row with TLS between them.
@@ -51,24 +52,53 @@ pub(super) const NGINX_NGINX_TLS: Peer = Peer {
     encrypted: true,
     programs: Programs(&[NGINX_PROGRAM]),
     about: "two nginx in a row, TLS 1.3 between them",
-    raise: |crew| two(crew, true),
+    raise: |crew| row(crew, 2, true),
 };
 
-fn two(crew: &mut Crew, encrypted: bool) -> BoxFuture<'_, anyhow::Result<SocketAddr>> {
+/// Three nginx in a row: a request that comes to another replica than the agent's has three hops too.
+pub(super) const NGINX_THREE: Peer = Peer {
+    name: "nginx-nginx-nginx",
+    kind: RoutingKind::Host,
+    encrypted: false,
+    programs: Programs(&[NGINX_PROGRAM]),
+    about: "three nginx in a row, plain HTTP between them",
+    raise: |crew| row(crew, 3, false),
+};
+
+/// Three nginx in a row with TLS between the first two, as between replicas.
+pub(super) const NGINX_THREE_TLS: Peer = Peer {
+    name: "nginx-nginx-nginx-tls",
+    kind: RoutingKind::Host,
+    encrypted: true,
+    programs: Programs(&[NGINX_PROGRAM]),
+    about: "three nginx in a row, TLS 1.3 between the first two",
+    raise: |crew| row(crew, 3, true),
+};
+
+/// Starts some nginx in a row, the last one beside the app, with or without TLS between the first two.
+fn row(crew: &mut Crew, length: usize, encrypted: bool) -> BoxFuture<'_, anyhow::Result<SocketAddr>> {
     async move {
-        let far = free_address()?;
-        let near = free_address()?;
         let keys = if encrypted { Some(write_keys(crew)?) } else { None };
-        let app = Hop { listen: far, to: crew.backend, accepts: keys.as_ref(), dials: None };
-        let second = app.invocation(crew, "second")?;
-        crew.agent(second)?;
-        wait_for_listener(far).await?;
-        let to = crew.over_link(far)?;
-        let hop = Hop { listen: near, to, accepts: None, dials: keys.as_ref() };
-        let first = hop.invocation(crew, "first")?;
-        crew.server(first)?;
-        wait_for_listener(near).await?;
-        Ok(near)
+        let mut to = crew.backend;
+        for place in (0..length).rev() {
+            let listen = free_address()?;
+            let hop = Hop {
+                listen,
+                to,
+                accepts: keys.as_ref().filter(|_| place == 1),
+                dials: keys.as_ref().filter(|_| place == 0),
+            };
+            let invocation = hop.invocation(crew, &format!("nginx-{place}"))?;
+            let is_last = place + 1 == length;
+            if is_last {
+                crew.agent(invocation)?
+            } else {
+                crew.server(invocation)?
+            }
+            wait_for_listener(listen).await?;
+            to = if is_last { crew.over_link(listen)? } else { listen };
+        }
+        Ok(to)
     }
     .boxed()
 }
