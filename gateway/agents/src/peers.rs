@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::Response;
 use hyper::body::Incoming;
 use tunnel_link::grpc::RpcRefused;
+use tunnel_link::lane_window::LaneTaking;
 use tunnel_proto::id::{Generation, SessionId};
 
 use crate::admission::Candidate;
@@ -103,6 +104,8 @@ pub struct CarriedLane {
     pub hello: Bytes,
     /// Everything behind that.
     pub body: PassingBody,
+    /// Counts what of the other direction has left for the agent.
+    pub taking: Arc<LaneTaking>,
 }
 
 /// Peers of a gateway that may have some.

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 use tunnel_link::grpc::{self, Code, FrameReader, IncomingBody, PacedBody, ReadError, RpcRefused, Via};
+use tunnel_link::lane_window::LaneTaking;
 use tunnel_link::pace::{Pace, PacedStream};
 use tunnel_proto::frame::{Body, Frame};
 use tunnel_proto::hello::{Hello, Welcome};
@@ -401,7 +402,7 @@ impl AgentService {
     }
 
     /// Serves a link that another replica carries here, whose agent that replica has entitled: a relay lane, or a link of a
-    /// session that was dialed here.
+    /// session that was dialed here. What is sent keeps to the pace.
     ///
     /// # Errors
     /// [`RpcRefused`] with the text for the agent's log.
@@ -412,6 +413,7 @@ impl AgentService {
         &self,
         agent: CarriedLease,
         mut reader: FrameReader<B>,
+        pace: Arc<Pace>,
     ) -> Result<Response<AgentBody>, RpcRefused>
     where
         B: HttpBody<Data = Bytes> + Unpin + Send + 'static,
@@ -425,7 +427,7 @@ impl AgentService {
         let candidate = Candidate { subject, owned, lease, peer, via, hello, generation: None, lane: None };
         let admitted = self.admission.provide_lane(candidate).await?;
         self.audit.record(did(&identity, connected(&admitted), peer));
-        Ok(self.accept(identity, admitted, reader, peer, Pace::unbounded()))
+        Ok(self.accept(identity, admitted, reader, peer, pace))
     }
 
     /// Answers an admitted agent, and begins to serve its link.
@@ -468,7 +470,8 @@ impl AgentService {
         let hello = grpc::hello_message(&candidate.hello);
         let body =
             PassingBody::new(reader.into_body(), greeting.limit.as_deref().map(HandshakeLimit::pass), permit.clone());
-        let answer = peers.carry(CarriedLane { replica, candidate, hello, body }).await;
+        let taking = LaneTaking::new(pace.clone());
+        let answer = peers.carry(CarriedLane { replica, candidate, hello, body, taking: taking.clone() }).await;
         let is_refused = match &answer {
             // A refusal is a head alone.
             Ok(response) => response.headers().contains_key("grpc-status"),
@@ -479,7 +482,8 @@ impl AgentService {
         }
         drop(permit);
         let draining = self.admission.factory().drain.draining();
-        Ok(answer?.map(|body| AgentBody::Relay(PacedBody::new(RelayedHalf::new(body, draining.clone()), pace))))
+        let half = |body| PacedBody::new(RelayedHalf::new(body, draining.clone(), taking), pace);
+        Ok(answer?.map(|body| AgentBody::Relay(half(body))))
     }
 }
 

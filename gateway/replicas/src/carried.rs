@@ -2,20 +2,20 @@
 
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::task::{Context, Poll};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use gateway_agents::admission::Candidate;
 use gateway_agents::registry::{Credential, LiveSession, SessionLease, Subject};
-use gateway_agents::service::{CarriedLease, PassingBody};
+use gateway_agents::service::CarriedLease;
 use gateway_store::WorkspaceId;
 use gateway_types::{UnixSeconds, UserName};
-use http_body::{Body, Frame};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use prost::Message;
 use thiserror::Error;
-use tunnel_link::grpc::{self, Outgoing, PREFIX_BYTES};
+use tunnel_link::grpc::{self, PREFIX_BYTES};
 
+use crate::lane_body::Preceded;
 use crate::wire;
 
 /// Longest description of an agent, in bytes: a few names and numbers.
@@ -34,6 +34,9 @@ pub struct CarriedAgent {
     pub expires_at: Option<UnixSeconds>,
     /// Address that it dialed from.
     pub peer: SocketAddr,
+    /// Whether the replica that carries the lane says how much may be on the way to it: that of a relay lane does, a hop lane is a
+    /// session of its own there.
+    pub is_windowed: bool,
 }
 
 /// Reason why a carried lane is not one.
@@ -67,6 +70,7 @@ impl CarriedAgent {
             credential: candidate.lease.credential.clone(),
             expires_at: candidate.lease.expires_at,
             peer: candidate.peer,
+            is_windowed: true,
         })
     }
 
@@ -80,13 +84,14 @@ impl CarriedAgent {
             credential: Credential::Relayed { shown: session.credential().to_string().into() },
             expires_at: None,
             peer: session.peer(),
+            is_windowed: false,
         }
     }
 
     /// Returns it as the owner of a relay lane that ends here.
     #[must_use]
     pub fn into_lease(self) -> CarriedLease {
-        let Self { subject, owned, credential, expires_at, peer } = self;
+        let Self { subject, owned, credential, expires_at, peer, is_windowed: _ } = self;
         let lease = SessionLease { credential, expires_at, renew_at: None, review: None, proof: None };
         CarriedLease { subject, lease, owned, peer }
     }
@@ -110,6 +115,7 @@ impl CarriedAgent {
             peer: self.peer.to_string(),
             expires_at: self.expires_at.map_or(0, UnixSeconds::get),
             cluster,
+            windowed: self.is_windowed,
         };
         let length = message.encoded_len();
         let mut bytes = BytesMut::with_capacity(PREFIX_BYTES + length);
@@ -134,7 +140,7 @@ impl CarriedAgent {
                 first.advance(PREFIX_BYTES);
                 let message = wire::CarriedLane::decode(first.split_to(length))?;
                 let rest = Some(first.freeze()).filter(|rest| !rest.is_empty());
-                return Ok((Self::from_wire(&message)?, Preceded { first: rest, body }));
+                return Ok((Self::from_wire(&message)?, Preceded::new(rest, body)));
             }
             let next = std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await;
             let Some(Ok(frame)) = next else { return Err(BadLane::Ended) };
@@ -163,6 +169,7 @@ impl CarriedAgent {
             credential,
             expires_at: (message.expires_at > 0).then(|| UnixSeconds::new(message.expires_at)),
             peer: message.peer.parse().map_err(|_| BadLane::Field("peer"))?,
+            is_windowed: message.windowed,
         })
     }
 }
@@ -195,55 +202,6 @@ fn head_length(bytes: &[u8]) -> Result<Option<usize>, BadLane> {
     }
 }
 
-/// A body with bytes before it: the rest of what was read too far, or messages to send first.
-#[derive(Debug)]
-pub struct Preceded<B> {
-    first: Option<Bytes>,
-    body: B,
-}
-
-/// Body of the request that carries a lane to its replica: the agent, its Hello, and what it sends.
-pub type LaneBody = Preceded<PassingBody>;
-
-impl LaneBody {
-    /// Makes the body for an agent, from its Hello and the rest of its stream.
-    #[must_use]
-    pub fn new(agent: &CarriedAgent, hello: &Bytes, body: PassingBody) -> Self {
-        let mut first = BytesMut::from(agent.encode());
-        first.extend_from_slice(hello);
-        Self { first: Some(first.freeze()), body }
-    }
-}
-
-/// Body of the request that carries a hop lane: the agent, the Hello for it, and its half of the lane's session.
-pub type HopBody = Preceded<Outgoing>;
-
-impl HopBody {
-    /// Makes the body for an agent, from the half that begins with a Hello.
-    #[must_use]
-    pub fn of_hop(agent: &CarriedAgent, half: Outgoing) -> Self {
-        Self { first: Some(agent.encode()), body: half }
-    }
-}
-
-impl<B: Body + Unpin> Body for Preceded<B>
-where
-    B::Data: From<Bytes>,
-{
-    type Data = B::Data;
-    type Error = B::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        match self.first.take() {
-            Some(first) => Poll::Ready(Some(Ok(Frame::data(first.into())))),
-            None => Pin::new(&mut self.body).poll_frame(context),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -256,14 +214,19 @@ mod tests {
             credential: Credential::Token("t-3".parse().expect("an id")),
             expires_at: Some(UnixSeconds::new(9)),
             peer: ([127, 0, 0, 1], 80).into(),
+            is_windowed: true,
         };
         let message = agent.encode();
         let length = head_length(&message).expect("short").expect("whole");
         assert_eq!(message.len(), PREFIX_BYTES + length);
         let read = |bytes: &[u8]| CarriedAgent::from_wire(&wire::CarriedLane::decode(bytes).expect("protobuf"));
         assert_eq!(read(&message[PREFIX_BYTES..]).expect("an agent"), agent);
-        let other =
-            CarriedAgent { credential: Credential::Relayed { shown: "pod a/b".into() }, expires_at: None, ..agent };
+        let other = CarriedAgent {
+            credential: Credential::Relayed { shown: "pod a/b".into() },
+            expires_at: None,
+            is_windowed: false,
+            ..agent
+        };
         let of_pod = wire::CarriedLane {
             credential: "pod a/b".into(),
             ..wire::CarriedLane::decode(&other.encode()[PREFIX_BYTES..]).expect("protobuf")

@@ -2,9 +2,12 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -28,7 +31,7 @@ use tower_service::Service;
 use tracing::debug;
 use tunnel_link::grpc::{Chunk, ReceiveError};
 
-use crate::carried::{HopBody, LaneBody};
+use crate::lane_body::{HopBody, LaneBody};
 use crate::service::CARRY_LANE;
 use crate::wire::peers_client::PeersClient;
 use crate::wire::{
@@ -48,8 +51,12 @@ pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 pub(crate) const PING_INTERVAL: Duration = Duration::from_secs(2);
 pub(crate) const PING_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Bytes that one lane may have waiting here on their way to its agent.
-const LANE_WINDOW_BYTES: u32 = 48 * 1024;
+/// Bytes that one lane may have waiting here on their way to its agent, whatever the other replica does: a little more than is
+/// granted to it (`tunnel_link::lane_window`), which is what counts.
+const LANE_WINDOW_BYTES: u32 = 64 * 1024;
+
+/// Largest frame of HTTP/2 between replicas: a chunk of bulk in one.
+pub(crate) const FRAME_BYTES: u32 = 64 * 1024;
 
 /// Bytes that all lanes of a connection may have on the way: as many as HTTP/2 allows (RFC 9113, section 6.9.1), because the
 /// window of each lane bounds it, and lanes whose agents are slow must not take the connection from the others.
@@ -101,7 +108,7 @@ pub enum PeerNetwork {
 /// Authority in the requests to processes of this host: nothing is decided by it.
 const HOST_AUTHORITY: Authority = Authority::from_static("replica");
 
-/// Connections to other replicas.
+/// Connections to other replicas: for each one for calls, and some for lanes.
 #[derive(Debug)]
 pub struct PeerConnections {
     network: PeerNetwork,
@@ -111,12 +118,21 @@ pub struct PeerConnections {
     tasks: Mutex<JoinSet<()>>,
 }
 
-/// A replica, and the connection to it while there is one.
+/// Most connections for lanes to one replica: one for each thread, because each is driven by one, and a replica has many others.
+const LANE_CONNECTIONS_MAX: usize = 8;
+
+/// A replica, and the connections to it while there are some.
 pub struct PeerConnection {
     replica: u64,
     url: String,
-    sender: tokio::sync::Mutex<PeerSender>,
+    calls: PeerPlace,
+    /// Lanes take turns.
+    lanes: Box<[PeerPlace]>,
+    next_lane: AtomicUsize,
 }
+
+/// Place of one connection; all that ask for it wait for one try.
+type PeerPlace = tokio::sync::Mutex<PeerSender>;
 
 /// State of the connection to a replica.
 #[derive(Default)]
@@ -151,8 +167,7 @@ impl PeerConnections {
         if let Some(peer) = peers.get(&replica).filter(|peer| peer.url == url) {
             return peer.clone();
         }
-        let made = PeerConnection { replica, url: url.to_owned(), sender: tokio::sync::Mutex::default() };
-        let made = Arc::new(made);
+        let made = Arc::new(PeerConnection::new(replica, url));
         peers.insert(replica, made.clone());
         made
     }
@@ -263,7 +278,7 @@ impl PeerConnections {
     }
 
     async fn begin_lane(&self, peer: &PeerConnection, lane: PeerBody) -> Result<Response<Incoming>, PeerError> {
-        let mut sender = self.sender(peer).await?;
+        let mut sender = self.sender(peer, peer.lane_place()).await?;
         let mut request = Request::new(lane);
         *request.method_mut() = Method::POST;
         *request.uri_mut() = sender.uri(CARRY_LANE)?;
@@ -273,17 +288,17 @@ impl PeerConnections {
     }
 
     async fn client(&self, peer: &PeerConnection) -> Result<PeersClient<Calls>, PeerError> {
-        let sender = self.sender(peer).await?;
+        let sender = self.sender(peer, &peer.calls).await?;
         let origin = sender.uri("/")?;
         Ok(PeersClient::with_origin(Calls(sender.requests), origin))
     }
 
-    /// Returns the connection of a replica, and makes it if there is none or it is broken.
-    async fn sender(&self, peer: &PeerConnection) -> Result<Sender, PeerError> {
-        let mut current = peer.sender.lock().await;
+    /// Returns the connection of a replica at a place, and makes it if there is none or it is broken.
+    async fn sender(&self, peer: &PeerConnection, place: &PeerPlace) -> Result<Sender, PeerError> {
+        let mut current = place.lock().await;
         match &*current {
             PeerSender::Up(sender) if !sender.requests.is_closed() => return Ok(sender.clone()),
-            // All that ask wait for one try: after a lost host they would wait for one each.
+            // After a lost host all that ask would wait for one each.
             PeerSender::Failed(at) if at.elapsed() < RETRY_TIME => return Err(PeerError::FailedBefore),
             PeerSender::Unused | PeerSender::Up(_) | PeerSender::Failed(_) => {}
         }
@@ -326,6 +341,7 @@ impl PeerConnections {
             .timer(TokioTimer::new())
             .initial_stream_window_size(LANE_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_frame_size(FRAME_BYTES)
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT)
             .keep_alive_while_idle(true)
@@ -349,6 +365,20 @@ impl PeerConnections {
             return Err(PeerError::Another { wanted: replica, found: met.replica });
         }
         Ok(sender)
+    }
+}
+
+impl PeerConnection {
+    fn new(replica: u64, url: &str) -> Self {
+        let threads = available_parallelism().map_or(1, NonZeroUsize::get);
+        let lanes = (0..threads.min(LANE_CONNECTIONS_MAX)).map(|_| PeerPlace::default()).collect();
+        Self { replica, url: url.to_owned(), calls: PeerPlace::default(), lanes, next_lane: AtomicUsize::new(0) }
+    }
+
+    /// Returns the place of the connection for the next lane.
+    fn lane_place(&self) -> &PeerPlace {
+        let turn = self.next_lane.fetch_add(1, Ordering::Relaxed);
+        self.lanes.get(turn % self.lanes.len().max(1)).unwrap_or(&self.calls)
     }
 }
 
@@ -413,7 +443,7 @@ impl Body for PeerBody {
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Chunk>, BodyError>>> {
         match self.get_mut() {
             Self::Call(body) => Pin::new(body).poll_frame(context).map(|frame| frame.map(|frame| Ok(chunk(frame?)))),
-            Self::Lane(body) => Pin::new(body).poll_frame(context).map(|frame| frame.map(|frame| Ok(chunk(frame?)))),
+            Self::Lane(body) => Pin::new(body).poll_frame(context).map(|frame| frame.map(|frame| Ok(frame?))),
             Self::Hop(body) => {
                 Pin::new(body).poll_frame(context).map(|frame| frame.map(|frame| frame.map_err(|never| match never {})))
             }

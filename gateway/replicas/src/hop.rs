@@ -32,8 +32,9 @@ use tunnel_proto::hello::RelayTicket;
 use tunnel_proto::mux::{OpenError, SessionError};
 use tunnel_proto::reason::Reason;
 
-use crate::carried::{CarriedAgent, HopBody};
+use crate::carried::CarriedAgent;
 use crate::connection::{CALL_TIMEOUT, PeerError};
+use crate::lane_body::HopBody;
 use crate::lane_places::LanePlaces;
 use crate::replica::{FindError, Replica};
 

@@ -29,6 +29,7 @@ pub mod connection;
 pub mod duties;
 pub mod hop;
 pub mod idle;
+pub mod lane_body;
 mod lane_places;
 mod late;
 pub mod lease;

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 use tunnel_link::drain::Drain;
 
-use crate::connection::{PING_INTERVAL, PING_TIMEOUT};
+use crate::connection::{FRAME_BYTES, PING_INTERVAL, PING_TIMEOUT};
 use crate::service::{PeerCalls, PeerService};
 
 /// Most connections: each replica has a few to each other.
@@ -135,6 +135,7 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, ser
         .timer(TokioTimer::new())
         .initial_stream_window_size(LANE_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_frame_size(FRAME_BYTES)
         .max_concurrent_streams(STREAMS_MAX)
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT)

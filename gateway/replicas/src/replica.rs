@@ -22,12 +22,13 @@ use tunnel_proto::id::{Generation, SessionId};
 use tunnel_proto::reason::Reason;
 
 use crate::away::Place;
-use crate::carried::{CarriedAgent, LaneBody, names_of};
+use crate::carried::{CarriedAgent, names_of};
 use crate::changes::sender::Addressee;
 use crate::changes::set::ChangeSet;
 use crate::claims::{Claimed, Claims};
 use crate::connection::{PeerConnections, PeerError};
 use crate::idle::IdleLanes;
+use crate::lane_body::LaneBody;
 use crate::late::LateClaims;
 use crate::members::Members;
 use crate::search::{SearchTurn, Searches};
@@ -380,13 +381,13 @@ impl Replica {
     }
 
     async fn carry_lane(&self, lane: CarriedLane) -> Result<Response<Incoming>, RpcRefused> {
-        let CarriedLane { replica, candidate, hello, body } = lane;
+        let CarriedLane { replica, candidate, hello, body, taking } = lane;
         let gone = || refused(Code::PermissionDenied, "the replica of this lane is gone", None);
         let later = || refused(Code::Unavailable, "the replica of this lane cannot be reached", Some(RETRY_AFTER));
         let agent = CarriedAgent::of(&candidate).ok_or_else(gone)?;
         let url = self.url_of(replica).await.map_err(|_| later())?.ok_or_else(gone)?;
         let peer = self.connections.to(replica, &url);
-        self.connections.carry(&peer, LaneBody::new(&agent, &hello, body)).await.map_err(|error| {
+        self.connections.carry(&peer, LaneBody::new(&agent, hello, body, taking)).await.map_err(|error| {
             warn!(agent = %candidate.subject, replica, %error, "a relay lane cannot be carried");
             later()
         })

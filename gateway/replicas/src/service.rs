@@ -15,6 +15,7 @@ use tonic::{Code, Status};
 use tower_service::Service;
 use tracing::{debug, info};
 use tunnel_link::grpc::{self, FrameReader, RpcRefused};
+use tunnel_link::pace::Pace;
 use tunnel_proto::hello::RelayTicket;
 use tunnel_proto::id::SessionId;
 use tunnel_proto::limit::TICKET_BYTES_MAX;
@@ -24,6 +25,7 @@ use crate::changes::ChangeSink;
 use crate::changes::set::ChangeSet;
 use crate::connection::CALL_TIMEOUT;
 use crate::hop::Hops;
+use crate::lane_body::WindowedBody;
 use crate::wire::peers_server::{Peers, PeersServer};
 use crate::wire::{
     Announcement, Displaced, Done, Introduction, LaneWish, SessionPlace, SessionQuery, WantedLane, WorkspaceQuery,
@@ -103,8 +105,13 @@ impl PeerCalls {
             debug!(peer, %error, "a lane that a replica carries is not one");
             refused("the lane cannot be read")
         })?;
-        let reader = FrameReader::new(rest);
-        self.service.agents.attach_carried(agent.into_lease(), reader).await
+        let (is_windowed, lease) = (agent.is_windowed, agent.into_lease());
+        if is_windowed {
+            let pace = Pace::of_carried();
+            let reader = FrameReader::new(WindowedBody::new(rest, pace.clone()));
+            return self.service.agents.attach_carried(lease, reader, pace).await;
+        }
+        self.service.agents.attach_carried(lease, FrameReader::new(rest), Pace::unbounded()).await
     }
 }
 

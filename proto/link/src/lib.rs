@@ -8,6 +8,7 @@
 //! * [`switch`]: from a request over HTTP/1.1 to a bare stream
 //! * [`raw`]: one TCP connection of a user inside a WebSocket
 //! * [`connect`], [`proxy`]: to a gateway's socket, also through a proxy
+//! * [`pace`], [`lane_window`]: bytes below the scheduler, on a link and on a lane that another replica carries
 //! * [`backoff`], [`drain`], [`socket`]: redial, shutdown and socket options
 //! * [`memory`]: freed memory goes back to the system
 
@@ -17,6 +18,7 @@ pub mod channel_io;
 pub mod connect;
 pub mod drain;
 pub mod grpc;
+pub mod lane_window;
 pub mod memory;
 pub mod pace;
 pub mod proxy;

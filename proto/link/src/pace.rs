@@ -17,10 +17,11 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tunnel_proto::limit::{INTERACTIVE_BYTES_MAX, PAYLOAD_BYTES_ALONE};
 
+use crate::lane_window::{Grant, LANE_BYTES_FIRST, SendWindow};
 use crate::session::register;
 
 /// Longest time that one frame takes on the link.
-const FRAME_TIME: Duration = Duration::from_millis(1);
+pub(crate) const FRAME_TIME: Duration = Duration::from_millis(1);
 
 /// Longest time that unsent bytes stay in the kernel: enough to bridge the time until this process runs again.
 const QUEUE_TIME: Duration = Duration::from_millis(1);
@@ -60,6 +61,8 @@ pub struct Pace {
 struct Gate {
     /// Whether a chunk was handed down and is not in the kernel yet.
     busy: bool,
+    /// Present on a lane that another replica carries; on the heap, because most links are none.
+    window: Option<Box<SendWindow>>,
     waker: Option<Waker>,
 }
 
@@ -68,6 +71,32 @@ impl Pace {
     #[must_use]
     pub fn unbounded() -> Arc<Self> {
         Arc::new(Self::new(false))
+    }
+
+    /// Makes the pace of a lane that another replica carries: it has as many bytes on the way as that one grants.
+    #[must_use]
+    pub fn of_carried() -> Arc<Self> {
+        let pace = Self::new(false);
+        pace.gate.lock().window = Some(Box::new(SendWindow::new(LANE_BYTES_FIRST)));
+        Arc::new(pace)
+    }
+
+    /// Takes the word of the replica that carries a lane.
+    pub fn granted(&self, grant: Grant) {
+        let waker = {
+            let mut gate = self.gate.lock();
+            let Some(window) = &mut gate.window else { return };
+            window.granted(grant);
+            window.room().and_then(|_room| gate.waker.take())
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Returns the largest payload of a frame now: what the link takes in [`FRAME_TIME`], if that is known.
+    pub(crate) fn frame_max(&self) -> usize {
+        self.frame_max.load(Ordering::Relaxed)
     }
 
     fn new(gated: bool) -> Self {
@@ -79,19 +108,24 @@ impl Pace {
         }
     }
 
-    /// Waits until the chunk before has left. Returns the largest payload of the next frame.
+    /// Waits until the chunk before has left, and the window has room. Returns the largest payload of the next frame.
     pub(crate) fn poll_turn(&self, context: &Context<'_>) -> Poll<usize> {
         let mut gate = self.gate.lock();
-        if gate.busy {
+        let room = gate.window.as_ref().map_or(Some(usize::MAX), |window| window.room());
+        let Some(room) = room.filter(|_room| !gate.busy) else {
             register(&mut gate.waker, context);
             return Poll::Pending;
-        }
-        Poll::Ready(self.frame_max.load(Ordering::Relaxed))
+        };
+        Poll::Ready(self.frame_max().min(room.saturating_sub(CHUNK_OVERHEAD)))
     }
 
-    /// Notes that a chunk is handed down.
-    pub(crate) fn hand_down(&self) {
-        self.gate.lock().busy = self.gated;
+    /// Notes that a chunk of so many bytes is handed down.
+    pub(crate) fn hand_down(&self, bytes: usize) {
+        let mut gate = self.gate.lock();
+        gate.busy = self.gated;
+        if let Some(window) = &mut gate.window {
+            window.sent(bytes);
+        }
     }
 
     /// Notes that there is nothing to hand down.

@@ -1,6 +1,7 @@
 //! The bodies that the agents' listener sends: the tunnel's, and those of small services beside it.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -10,6 +11,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::Status;
 use tracing::debug;
 use tunnel_link::grpc::{Chunk, Code, Outgoing, PacedBody, RpcRefused};
+use tunnel_link::lane_window::LaneTaking;
 
 use crate::admission::{RETRY_AFTER, refused, shutting_down};
 
@@ -19,13 +21,16 @@ use crate::admission::{RETRY_AFTER, refused, shutting_down};
 pub struct RelayedHalf {
     body: Incoming,
     draining: Pin<Box<WaitForCancellationFutureOwned>>,
+    taking: Arc<LaneTaking>,
+    /// Length of the last piece, which has left when the next one is asked for: carriers wait for their turn first.
+    handed: usize,
 }
 
 impl RelayedHalf {
     /// Makes it of the other replica's answer.
     #[must_use]
-    pub fn new(body: Incoming, draining: CancellationToken) -> Self {
-        Self { body, draining: Box::pin(draining.cancelled_owned()) }
+    pub fn new(body: Incoming, draining: CancellationToken, taking: Arc<LaneTaking>) -> Self {
+        Self { body, draining: Box::pin(draining.cancelled_owned()), taking, handed: 0 }
     }
 }
 
@@ -40,11 +45,19 @@ impl Body for RelayedHalf {
         if self.draining.as_mut().poll(context).is_ready() {
             return Poll::Ready(Some(Err(shutting_down())));
         }
+        match std::mem::take(&mut self.handed) {
+            0 => {}
+            bytes => self.taking.taken(bytes),
+        }
         let broken = |error: hyper::Error| {
             debug!(%error, "a relay lane broke between replicas");
             refused(Code::Unavailable, "the replica of this lane cannot be reached", Some(RETRY_AFTER))
         };
-        Pin::new(&mut self.body).poll_frame(context).map(|frame| frame.map(|frame| frame.map_err(broken)))
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        if let Poll::Ready(Some(Ok(frame))) = &polled {
+            self.handed = frame.data_ref().map_or(0, Bytes::len);
+        }
+        polled.map(|frame| frame.map(|frame| frame.map_err(broken)))
     }
 
     fn is_end_stream(&self) -> bool {

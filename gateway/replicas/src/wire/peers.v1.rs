@@ -86,6 +86,11 @@ pub struct CarriedLane {
     /// The cluster whose agent it is; then there is no workspace and no owner.
     #[prost(string, tag = "8")]
     pub cluster: ::prost::alloc::string::String,
+    /// What follows are pieces, a relay lane's: 32 bits of length, of which the first is 0, and so many bytes of the agent's; or 32
+    /// bits of which the first is 1, and 64 more. Such a grant says how many bytes may be on their way to the agent, and how many
+    /// have left for it since the lane began on this stream. Without it, the agent's bytes follow as they are.
+    #[prost(bool, tag = "9")]
+    pub windowed: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Displaced {

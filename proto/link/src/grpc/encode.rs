@@ -43,6 +43,14 @@ pub struct Chunk {
     payload: Bytes,
 }
 
+impl Chunk {
+    /// Makes a chunk of a head and what follows it.
+    #[must_use]
+    pub fn new(head: Bytes, payload: Bytes) -> Self {
+        Self { head, payload }
+    }
+}
+
 impl From<Bytes> for Chunk {
     fn from(head: Bytes) -> Self {
         Self { head, payload: Bytes::new() }
@@ -251,7 +259,7 @@ impl Outgoing {
                 Poll::Pending
             }
             Poll::Ready(true) => {
-                self.pace.hand_down();
+                self.pace.hand_down(buffer.len() + payload.len());
                 Poll::Ready(Some(Chunk { head: buffer.split().freeze(), payload }))
             }
             Poll::Ready(false) if self.closed && self.direction == BodyDirection::Request => {

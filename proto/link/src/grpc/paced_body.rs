@@ -41,9 +41,10 @@ impl<B: Body<Data = Bytes> + Unpin> Body for PacedBody<B> {
         }
         let polled = Pin::new(&mut self.body).poll_frame(context);
         match &polled {
-            Poll::Ready(Some(Ok(frame))) if frame.data_ref().is_some_and(|data| !data.is_empty()) => {
-                self.pace.hand_down();
-            }
+            Poll::Ready(Some(Ok(frame))) => match frame.data_ref().map_or(0, Bytes::len) {
+                0 => {}
+                bytes => self.pace.hand_down(bytes),
+            },
             Poll::Ready(_) => {}
             Poll::Pending => self.pace.rest(),
         }

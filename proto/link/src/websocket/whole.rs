@@ -40,7 +40,7 @@ impl WholeMessages {
             match whole_bytes(&self.pending) {
                 Ok(0) => {}
                 Ok(length) => {
-                    self.pace.hand_down();
+                    self.pace.hand_down(length);
                     let messages = self.pending.split_to(length).freeze();
                     return Poll::Ready(Some(Ok(Frame::data(Chunk::from(messages)))));
                 }
