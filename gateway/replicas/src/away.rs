@@ -197,9 +197,9 @@ impl Replica {
                 Claimed::Answered(ClaimResult::Owned { generation, previous }) => {
                     self.claimed_late(&session, generation, previous);
                 }
-                Claimed::Answered(ClaimResult::Displaced) => {
+                Claimed::Answered(ClaimResult::Displaced { instance }) => {
                     info!(agent = %session.subject, session = %session.id, "session displaced: a newer one was claimed");
-                    session.tunnel.close(Reason::Displaced, "a newer session of this agent took over");
+                    self.end_older_than(&session, instance);
                 }
                 Claimed::NoLease | Claimed::Away => {
                     self.late.put_back(key, claim);
@@ -258,8 +258,19 @@ impl Replica {
                 |session: &&Arc<LiveSession>| place(session).is_some_and(|(of, known)| of == key && known < generation);
             if let Some(session) = sessions.iter().find(is_older) {
                 info!(agent = %session.subject, session = %session.id, "session displaced by one of another replica, as the store says");
-                self.registry.displace(session, instance);
+                self.end_older_than(session, instance);
             }
+        }
+    }
+
+    /// Ends a session because the store has a newer one of process `instance`. If that is the same process, it may never have
+    /// learned of the newer one, whose welcome was lost: it must not stop as one whose place another process has, but
+    /// come again. One that was asked to move keeps its session as a relay lane. Process 0 has drawn no number.
+    pub(crate) fn end_older_than(&self, session: &Arc<LiveSession>, instance: u64) {
+        if instance == session.instance && instance != 0 && !session.is_moving() {
+            session.tunnel.close(Reason::SessionLost, "this agent has claimed a newer session");
+        } else {
+            self.registry.displace(session, instance);
         }
     }
 

@@ -116,7 +116,7 @@ impl Replica {
                 self.end_previous(&candidate.subject, previous, candidate.hello.instance);
                 Ok(Generation::new(generation))
             }
-            Claimed::Answered(ClaimResult::Displaced) => {
+            Claimed::Answered(ClaimResult::Displaced { .. }) => {
                 Err(refused(Code::Aborted, "a newer agent with the same token took over", None))
             }
             // What is written for a cluster is fenced by the place of its agent's session.
@@ -282,7 +282,7 @@ impl Replica {
             && session.generation().get() < place.generation
         {
             info!(agent = %subject, session = %session.id, replica = place.replica, "session displaced by one of another replica");
-            self.registry.displace(&session, place.instance);
+            self.end_older_than(&session, place.instance);
         }
     }
 

@@ -61,8 +61,11 @@ pub enum ClaimResult {
         /// The live replica that had the place, with the generation there.
         previous: Option<(Incarnation, u64)>,
     },
-    /// A newer process of the agent has the place.
-    Displaced,
+    /// A newer process of the agent has the place, or a newer session of the same process.
+    Displaced {
+        /// Number of the process.
+        instance: u64,
+    },
 }
 
 /// The place of a session, and who took it last.
@@ -345,7 +348,7 @@ fn decide(rows: &mut SessionRows, claim: &SessionClaim, owner: Incarnation, floo
         let is_same = before.instance == instance;
         // A process that comes with what it knows is newer than its own earlier claims; a session that was there before is not.
         if before.generation > known && (claim.is_late || !is_same) {
-            return ClaimResult::Displaced;
+            return ClaimResult::Displaced { instance: before.instance.cast_unsigned() };
         }
         if claim.is_late && before.generation == known && is_same && before.owner == Some(owner.0) {
             return ClaimResult::Owned { generation: unsigned(known), previous: None };

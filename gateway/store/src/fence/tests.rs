@@ -114,7 +114,7 @@ async fn work_for_a_session_writes_nothing_once_a_newer_one_has_its_place() {
             let claim = SessionClaim { key, instance, known: None, is_late: false };
             match store.claim_sessions(owner, &[claim]).await.unwrap().unwrap()[0] {
                 ClaimResult::Owned { generation, .. } => generation,
-                ClaimResult::Displaced => panic!("displaced"),
+                ClaimResult::Displaced { .. } => panic!("displaced"),
             }
         };
         let fenced = |owner, generation| {

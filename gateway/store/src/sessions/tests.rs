@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use proptest::prelude::*;
 use tokio::task::JoinSet;
 
 use super::*;
@@ -79,8 +80,8 @@ async fn agent_that_had_an_older_session_is_displaced_by_a_newer_process() {
         claims(store, first, claim(2, 7)).await;
         claims(store, first, claim(2, 8)).await;
         let older = SessionClaim { known: Some(1), ..claim(2, 7) };
-        assert_eq!(claims(store, second, older).await, Some(ClaimResult::Displaced));
-        assert_eq!(claims(store, first, older).await, Some(ClaimResult::Displaced));
+        assert_eq!(claims(store, second, older).await, Some(ClaimResult::Displaced { instance: 8 }));
+        assert_eq!(claims(store, first, older).await, Some(ClaimResult::Displaced { instance: 8 }));
         assert_eq!(owner_of(store, key(2)).await, Some((first, 2, 8)), "a refusal changes nothing");
         // The newer process itself, and any once that one's replica is gone.
         let itself = SessionClaim { known: Some(1), ..claim(2, 8) };
@@ -105,7 +106,11 @@ async fn late_claim_takes_what_is_older_and_leaves_what_was_claimed_since() {
         // The process 7 came to the second with the seal of generation 1, and so had generation 2 there.
         assert_eq!(claims(store, second, late(7, 2)).await, owned(3, Some((first, 1))));
         assert_eq!(claims(store, second, late(7, 3)).await, owned(3, None), "it is its own already");
-        assert_eq!(claims(store, first, late(7, 2)).await, Some(ClaimResult::Displaced), "also the same process");
+        assert_eq!(
+            claims(store, first, late(7, 2)).await,
+            Some(ClaimResult::Displaced { instance: 7 }),
+            "also the same process"
+        );
         assert_eq!(owner_of(store, key(2)).await, Some((second, 3, 7)));
         // Of two processes, each with a session of generation 4, the one that is claimed later wins.
         assert_eq!(claims(store, first, late(8, 4)).await, owned(5, Some((second, 3))));
@@ -118,7 +123,7 @@ async fn late_claim_takes_what_is_older_and_leaves_what_was_claimed_since() {
         lapses(store, second).await;
         assert_eq!(claims(store, first, claim(2, 9)).await, owned(7, None));
         assert_eq!(store.renew_replica(second, ReplicaState::Serving, LEASE).await.unwrap(), Renewal::Revived);
-        assert_eq!(claims(store, second, late(9, 6)).await, Some(ClaimResult::Displaced));
+        assert_eq!(claims(store, second, late(9, 6)).await, Some(ClaimResult::Displaced { instance: 9 }));
         assert_eq!(store.release_sessions(second, &[(key(2), 6)]).await.unwrap(), 0);
         assert_eq!(owner_of(store, key(2)).await, Some((first, 7, 9)));
     })
@@ -296,4 +301,59 @@ async fn sessions_that_are_newer_than_what_is_known_are_found() {
         assert_eq!(store.newer_sessions(&[(key(2), 2)]).await.unwrap(), []);
     })
     .await;
+}
+
+/// A claim by chance, and who makes it.
+fn any_claim() -> impl Strategy<Value = (i64, SessionClaim)> {
+    let known = prop_oneof![Just(None), (0..12_u64).prop_map(Some)];
+    (1..4_i64, 0..2_i64, 1..4_u64, known, any::<bool>()).prop_map(|(owner, place, instance, known, is_late)| {
+        // A session that is claimed late has a generation.
+        (owner, SessionClaim { known, is_late: is_late && known.is_some(), ..claim(place, instance) })
+    })
+}
+
+proptest! {
+    /// Decisions on any claims, one after the other, some of them by replicas that have died meanwhile.
+    #[test]
+    fn decisions_raise_generations_and_take_nothing_from_newer_sessions(
+        claims in proptest::collection::vec((any_claim(), 0..6_i64), 1..40), floor in 0..5_i64,
+    ) {
+        let mut rows = SessionRows::new();
+        for ((owner, claim), dies) in claims {
+            rows.values_mut().for_each(|row| row.owner = row.owner.filter(|owner| *owner != dies));
+            let (key, known) = (claim.key.columns(), claim.known.map(signed));
+            let before = rows.get(&key).copied();
+            let result = decide(&mut rows, &claim, Incarnation(owner), floor);
+            let after = rows.get(&key).copied();
+            let held = before.filter(|row| row.owner.is_some());
+            let is_same = held.is_some_and(|row| row.instance == claim.instance.cast_signed());
+            match result {
+                ClaimResult::Displaced { instance } => {
+                    let held = held.expect("of a live owner");
+                    prop_assert_eq!(held.instance.cast_unsigned(), instance);
+                    prop_assert!(held.generation > known.expect("of one that knows its generation"));
+                    prop_assert!(claim.is_late || !is_same, "a process displaces its own earlier claims");
+                    prop_assert_eq!(after.map(|row| (row.generation, row.owner)), Some((held.generation, held.owner)));
+                }
+                ClaimResult::Owned { generation, previous } => {
+                    let row = after.expect("it was written, or is there");
+                    prop_assert_eq!((row.owner, unsigned(row.generation)), (Some(owner), generation));
+                    let is_kept = claim.is_late && is_same && held.is_some_and(|row| {
+                        (row.owner, Some(row.generation)) == (Some(owner), known)
+                    });
+                    if is_kept {
+                        prop_assert_eq!((row.generation, previous), (known.unwrap_or_default(), None));
+                    } else {
+                        let highest = before.map_or(0, |row| row.generation).max(known.unwrap_or_default()).max(floor);
+                        prop_assert!(row.generation > highest);
+                        let had = held.map(|row| (row.owner, unsigned(row.generation)));
+                        prop_assert_eq!(previous.map(|(of, generation)| (Some(of.0), generation)), had);
+                        prop_assert!(held.is_none_or(|row| known.is_none_or(|known| {
+                            row.generation <= known || (is_same && !claim.is_late)
+                        })), "a newer session stays");
+                    }
+                }
+            }
+        }
+    }
 }
