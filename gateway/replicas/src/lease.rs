@@ -34,6 +34,15 @@ pub enum JoinError {
     Differs(Box<DifferingReplica>),
 }
 
+/// This process start, as its row has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnRow {
+    /// Its number.
+    pub incarnation: Incarnation,
+    /// Where others reach it.
+    pub peer_url: String,
+}
+
 /// Registers this process start, which others reach at `peer_url`.
 ///
 /// # Errors
@@ -47,15 +56,17 @@ pub async fn join(store: &Store, config: &Config, peer_url: &str) -> Result<Inca
 
 /// Renews the lease and the view of the others until `stop`, says as soon as it is `draining` that it is, and gives the lease up then. A
 /// lease that was over counts again: what others took over meanwhile is theirs, and all sessions are claimed anew. A process start that
-/// must not go on has to end, which `lost` says.
+/// must not go on has to end, which `lost` says: it was ended by others, or another one has its number, which the store gave out again
+/// after a backup was restored that knew nothing of this one.
 pub async fn keep(
     store: Store,
     replica: Arc<Replica>,
-    incarnation: Incarnation,
+    own: OwnRow,
     draining: CancellationToken,
     stop: CancellationToken,
     lost: CancellationToken,
 ) {
+    let OwnRow { incarnation, peer_url } = own;
     let mut pause = Duration::ZERO;
     let mut state = ReplicaState::Serving;
     loop {
@@ -69,6 +80,11 @@ pub async fn keep(
             Ok(renewal @ (Renewal::Live | Renewal::Revived)) => {
                 if let Err(error) = replica.members().refresh().await {
                     warn!(%error, "the other replicas cannot be read");
+                }
+                if !replica.members().may_be_at(incarnation.get(), &peer_url) {
+                    error!(replica = %incarnation, "another process start has the number of this one, which has to start anew");
+                    lost.cancel();
+                    return;
                 }
                 if renewal == Renewal::Revived {
                     warn!(replica = %incarnation, "the lease of this replica was over: its sessions are claimed anew");

@@ -83,6 +83,12 @@ impl Members {
         self.view.read().members.contains_key(&replica)
     }
 
+    /// Returns whether a replica had this address when the view was read, or was not in it.
+    #[must_use]
+    pub fn may_be_at(&self, replica: u64, url: &str) -> bool {
+        self.view.read().members.get(&replica).is_none_or(|member| &*member.url == url)
+    }
+
     /// Returns how many agents each other replica that serves had when the view was read.
     #[must_use]
     pub fn agents_of_others(&self, own: u64) -> Vec<u64> {

@@ -21,6 +21,7 @@ use gateway_replicas::claims::Claims;
 use gateway_replicas::connection::{PeerConnections, PeerNetwork};
 use gateway_replicas::duties::{DutyKeeper, KeeperStops};
 use gateway_replicas::hop::Hops;
+use gateway_replicas::lease::OwnRow;
 use gateway_replicas::listener::PeerListener;
 use gateway_replicas::replica::{DisplacedSession, Replica};
 use gateway_replicas::service::PeerService;
@@ -92,7 +93,7 @@ impl Joined {
 
 /// Parts of a gateway that has other replicas.
 pub(super) struct ReplicaParts {
-    incarnation: Incarnation,
+    own: Box<OwnRow>,
     replica: Arc<Replica>,
     displaced: mpsc::Receiver<DisplacedSession>,
     listener: PeerListener,
@@ -128,13 +129,13 @@ impl std::fmt::Debug for ReplicaParts {
 impl ReplicaParts {
     /// Makes them.
     pub(super) fn new(joined: Joined, base: &Base) -> Self {
-        let Joined { incarnation, port: PeerPort { listener, network, url: _, sockets } } = joined;
+        let Joined { incarnation, port: PeerPort { listener, network, url, sockets } } = joined;
         let (claims, writer) = Claims::new(base.store.clone(), incarnation);
         let connections = PeerConnections::new(network.clone(), incarnation.get());
         let (store, registry) = (base.store.clone(), base.registry.clone());
         let (replica, displaced) = Replica::new(incarnation, store, registry, claims, connections);
         Self {
-            incarnation,
+            own: Box::new(OwnRow { incarnation, peer_url: url }),
             replica: Arc::new(replica),
             displaced,
             listener,
@@ -157,7 +158,7 @@ impl ReplicaParts {
 
     /// Returns the number of this process start.
     pub(super) fn incarnation(&self) -> Incarnation {
-        self.incarnation
+        self.own.incarnation
     }
 
     /// Returns the sockets of this host's replicas, if they are on one.
@@ -176,7 +177,8 @@ impl ReplicaParts {
         closed: &CancellationToken,
         lost: &CancellationToken,
     ) {
-        let Self { incarnation, replica, displaced, listener, network, sockets: _, writer, drain_asked } = self;
+        let Self { own, replica, displaced, listener, network, sockets: _, writer, drain_asked } = self;
+        let incarnation = own.incarnation;
         let (ReplicaWork { travelling, works }, ReplicaTasks { background, leaving }) = (work, tasks);
         let (store, closed_at_end) = (base.store.clone(), closed.clone());
         let mut works = duties::by_duty(works);
@@ -184,7 +186,7 @@ impl ReplicaParts {
         let stops = KeeperStops { draining: base.drain.draining().clone(), closed: closed.clone(), lost: lost.clone() };
         leaving.spawn(DutyKeeper::new(base.store.clone(), incarnation, works).run(stops));
         let announced = base.drain.announced().clone();
-        leaving.spawn(lease::keep(store, replica.clone(), incarnation, announced.clone(), closed_at_end, lost.clone()));
+        leaving.spawn(lease::keep(store, replica.clone(), *own, announced.clone(), closed_at_end, lost.clone()));
         let report = {
             let (registry, agents) = (base.registry.clone(), agents.clone());
             move || ReplicaReport {
