@@ -10,6 +10,10 @@
 //! short, and the session needs another one. `hold` and `release` are what a kernel's repeats look like from above: late, and nothing lost.
 //! It has no bandwidth either; delay and windows are what bounds a transfer.
 //!
+//! Worlds of several replicas (`replicas*.rs`) have more that is real: admission with its look-ups, the directory, leases, claims, lanes
+//! between replicas, and the store down to its statements, which SQLite runs on a host of its own. Simulated there are the accept
+//! loops, TLS between replicas, and how a request finds its session.
+//!
 //! The seed chooses latencies, moments and the rolls of the back-off. Which branch of a `select!` is looked at first is
 //! tokio's own choice and is seeded only under `--cfg tokio_unstable`; the tests hold with and without it. h2 reads
 //! the real clock to forget reset streams; nothing here depends on that.
@@ -52,6 +56,20 @@ mod middle;
 mod net;
 #[path = "simulation/partition.rs"]
 mod partition;
+#[path = "simulation/replicas.rs"]
+mod replicas;
+#[path = "simulation/replicas_away.rs"]
+mod replicas_away;
+#[path = "simulation/replicas_chaos.rs"]
+mod replicas_chaos;
+#[path = "simulation/replicas_host.rs"]
+mod replicas_host;
+#[path = "simulation/replicas_moves.rs"]
+mod replicas_moves;
+#[path = "simulation/replicas_store.rs"]
+mod replicas_store;
+#[path = "simulation/replicas_world.rs"]
+mod replicas_world;
 #[path = "simulation/resume.rs"]
 mod resume;
 #[path = "simulation/shared.rs"]

@@ -301,6 +301,18 @@ impl AgentService {
         }
     }
 
+    /// Answers one call that came over a stream of a test's making.
+    #[cfg(any(test, feature = "testing"))]
+    pub async fn answer_on(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+        peer: SocketAddr,
+        pace: Arc<Pace>,
+    ) -> Response<AgentBody> {
+        let greeting = Greeting { until: Instant::now() + self.timeouts.agent_hello, limit: None };
+        self.answer(request, &Remote { peer, certificate: None }, pace, greeting).await
+    }
+
     async fn connect(
         self: &Arc<Self>,
         request: Request<Incoming>,

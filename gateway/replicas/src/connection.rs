@@ -105,6 +105,24 @@ pub enum PeerNetwork {
     Host,
 }
 
+/// A network of a test's making.
+#[cfg(feature = "testing")]
+pub trait PeerDialer: fmt::Debug + Send + Sync + 'static {
+    /// Connects to a replica at its address.
+    fn dial<'a>(&'a self, url: &'a str) -> PeerDial<'a>;
+}
+
+/// A connection on its way.
+#[cfg(feature = "testing")]
+pub type PeerDial<'a> = Pin<Box<dyn Future<Output = std::io::Result<Box<dyn PeerStream>>> + Send + 'a>>;
+
+/// A connection of it.
+#[cfg(feature = "testing")]
+pub trait PeerStream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+
+#[cfg(feature = "testing")]
+impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> PeerStream for T {}
+
 /// Authority in the requests to processes of this host: nothing is decided by it.
 const HOST_AUTHORITY: Authority = Authority::from_static("replica");
 
@@ -112,6 +130,9 @@ const HOST_AUTHORITY: Authority = Authority::from_static("replica");
 #[derive(Debug)]
 pub struct PeerConnections {
     network: PeerNetwork,
+    /// In the place of the network.
+    #[cfg(feature = "testing")]
+    dialer: Option<Box<dyn PeerDialer>>,
     own: u64,
     peers: Mutex<HashMap<u64, Arc<PeerConnection>>>,
     /// Drive connections.
@@ -156,7 +177,21 @@ impl PeerConnections {
     /// Makes it for this process start.
     #[must_use]
     pub fn new(network: PeerNetwork, own: u64) -> Self {
-        Self { network, own, peers: Mutex::default(), tasks: Mutex::default() }
+        Self {
+            network,
+            #[cfg(feature = "testing")]
+            dialer: None,
+            own,
+            peers: Mutex::default(),
+            tasks: Mutex::default(),
+        }
+    }
+
+    /// Makes it for this process start on a network of a test's making.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub fn simulated(dialer: Box<dyn PeerDialer>, own: u64) -> Self {
+        Self { dialer: Some(dialer), ..Self::new(PeerNetwork::Host, own) }
     }
 
     /// Returns the connection to a replica at its address; it is made by the first call. A number may have another address after a
@@ -314,6 +349,11 @@ impl PeerConnections {
     }
 
     async fn connect(&self, peer: &PeerConnection) -> Result<Sender, PeerError> {
+        #[cfg(feature = "testing")]
+        if let Some(dialer) = &self.dialer {
+            let stream = dialer.dial(&peer.url).await.map_err(PeerError::Connect)?;
+            return self.meet(stream, HOST_AUTHORITY, peer.replica).await;
+        }
         let tls = match &self.network {
             PeerNetwork::Tls(tls) => tls,
             PeerNetwork::Host => {

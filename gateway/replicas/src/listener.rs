@@ -124,6 +124,12 @@ async fn receive(caller: Caller, service: Arc<PeerService>) {
     }
 }
 
+/// Answers another replica on a stream of a test's making.
+#[cfg(feature = "testing")]
+pub async fn serve_on(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, service: Arc<PeerService>) {
+    serve(stream, service).await;
+}
+
 async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, service: Arc<PeerService>) {
     let calls = PeerCalls::new(service);
     let peer = calls.peer();

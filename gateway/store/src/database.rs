@@ -16,6 +16,8 @@ use super::sqlite::BEGIN_WRITE;
 use super::{Fence, StoreError};
 use gateway_net::availability::Availability;
 
+#[cfg(any(test, feature = "testing"))]
+mod remote;
 mod row;
 mod statement;
 mod trouble;
@@ -97,6 +99,9 @@ pub(super) enum Connections {
     Sqlite(SqlitePool),
     /// To PostgreSQL.
     Postgres(Server),
+    /// To a database behind a test's network. As thin as the others: each future that uses the store has room for it.
+    #[cfg(any(test, feature = "testing"))]
+    Remote(Arc<Box<dyn crate::remote::RemoteDatabase>>),
 }
 
 /// Writes that succeed or fail together. Dropped without [`Transaction::commit`], it changes nothing.
@@ -110,11 +115,23 @@ enum OnOne {
     Sqlite(sqlx::Transaction<'static, Sqlite>),
     /// In PostgreSQL.
     Postgres(sqlx::Transaction<'static, Postgres>),
+    /// In a database behind a test's network.
+    #[cfg(any(test, feature = "testing"))]
+    Remote(Box<dyn crate::remote::RemoteConnection>),
 }
 
 impl Pool {
     pub(super) fn new(to: Connections, availability: Availability) -> Self {
         Self { to, availability, fence: None }
+    }
+
+    /// Returns the connections to SQLite.
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn sqlite(&self) -> Option<&SqlitePool> {
+        match &self.to {
+            Connections::Sqlite(pool) => Some(pool),
+            Connections::Postgres(_) | Connections::Remote(_) => None,
+        }
     }
 
     /// Returns the same connections, for writes that are made only while the fence lets them pass.
@@ -150,6 +167,11 @@ impl Pool {
                 }
                 Ok(transaction)
             }
+            #[cfg(any(test, feature = "testing"))]
+            Connections::Remote(database) => {
+                let begun = Box::pin(guard(&availability, in_time(remote::begin(&***database)))).await?;
+                Ok(Transaction { to: OnOne::Remote(begun), availability })
+            }
         }
     }
 
@@ -169,6 +191,10 @@ impl Pool {
                 let query = statement.for_postgres()?;
                 let done = Box::pin(self.on_server(server, async |connection| query.execute(connection).await)).await?;
                 Ok(done.rows_affected())
+            }
+            #[cfg(any(test, feature = "testing"))]
+            Connections::Remote(database) => {
+                Box::pin(guard(&self.availability, in_time(remote::execute(&***database, statement)))).await
             }
         }
     }
@@ -190,6 +216,10 @@ impl Pool {
                 let rows =
                     Box::pin(self.on_server(server, async |connection| query.fetch_all(connection).await)).await?;
                 Ok(rows.into_iter().map(Row::Postgres).collect())
+            }
+            #[cfg(any(test, feature = "testing"))]
+            Connections::Remote(database) => {
+                Box::pin(guard(&self.availability, in_time(remote::fetch_all(&***database, statement)))).await
             }
         }
     }
@@ -218,6 +248,8 @@ impl Pool {
                 let rows = statement.for_postgres()?.fetch_all(&server.pool()).await?;
                 Ok(rows.into_iter().map(Row::Postgres).collect())
             }
+            #[cfg(any(test, feature = "testing"))]
+            Connections::Remote(database) => Box::pin(remote::fetch_all(&***database, statement)).await,
         }
     }
 
@@ -234,6 +266,8 @@ impl Pool {
             Connections::Sqlite(pool) => pool.close().await,
             // A server that is away returns none of them.
             Connections::Postgres(server) => drop(tokio::time::timeout(CLOSE_TIME_MAX, server.pool().close()).await),
+            #[cfg(any(test, feature = "testing"))]
+            Connections::Remote(_) => {}
         }
     }
 }
@@ -248,6 +282,8 @@ impl Transaction {
                 noting_failure(&availability, done)
             }
             OnOne::Postgres(transaction) => guard(&availability, in_time(transaction.commit())).await,
+            #[cfg(any(test, feature = "testing"))]
+            OnOne::Remote(connection) => Box::pin(guard(&availability, in_time(remote::commit(connection)))).await,
         }
     }
 
@@ -260,6 +296,10 @@ impl Transaction {
             OnOne::Postgres(connection) => {
                 let work = in_time(statement.for_postgres()?.execute(&mut **connection));
                 Ok(guard(&self.availability, work).await?.rows_affected())
+            }
+            #[cfg(any(test, feature = "testing"))]
+            OnOne::Remote(connection) => {
+                Box::pin(guard(&self.availability, in_time(remote::execute_on(connection, statement)))).await
             }
         }
     }
@@ -274,6 +314,10 @@ impl Transaction {
                 let work = in_time(statement.for_postgres()?.fetch_all(&mut **connection));
                 let rows = guard(&self.availability, work).await?;
                 Ok(rows.into_iter().map(Row::Postgres).collect())
+            }
+            #[cfg(any(test, feature = "testing"))]
+            OnOne::Remote(connection) => {
+                Box::pin(guard(&self.availability, in_time(remote::fetch_all_on(connection, statement)))).await
             }
         }
     }

@@ -37,6 +37,8 @@ mod managed;
 mod migrate;
 mod model;
 mod postgres;
+#[cfg(any(test, feature = "testing"))]
+pub mod remote;
 mod replicas;
 mod rotate;
 mod seal;
@@ -98,6 +100,8 @@ pub use shared_sign_ins::Obsolete;
 pub use shares::{ShareReplacement, SharedPort};
 pub use single::{PATIENCE, SingleError, SingleGateway};
 pub use single_use_tokens::{TokenUse, TokenUseOutcome, UsedToken};
+#[cfg(any(test, feature = "testing"))]
+pub use time::set_wall_clock;
 pub use time::{wall_clock, wall_clock_ms};
 pub use tokens::TOKENS_LIVE_MAX;
 pub use variables::{SecretText, Variable, VariableKind};

@@ -1,7 +1,7 @@
 //! An agent's host: the real agent on the simulated network, and apps beside it.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::uri::{Authority, Scheme};
@@ -25,23 +25,45 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug)]
 pub(crate) struct AgentPlan {
     pub(crate) host: String,
-    /// The host that they dial: the gateway's, or one before it.
-    pub(crate) via: &'static str,
-    pub(crate) workspaces: Vec<String>,
+    pub(crate) via: Balancer,
+    /// Names of workspaces, each with its agent's token.
+    pub(crate) workspaces: Vec<(String, String)>,
     pub(crate) seed: u64,
+}
+
+/// The hosts of which an agent dials one, by chance: the gateway's, one before it, or several replicas.
+#[derive(Clone, Debug)]
+pub(crate) struct Balancer(Arc<Mutex<Vec<&'static str>>>);
+
+impl Balancer {
+    pub(crate) fn new(hosts: &[&'static str]) -> Self {
+        Self(Arc::new(Mutex::new(hosts.to_vec())))
+    }
+
+    /// Leads to other hosts from now on.
+    pub(crate) fn lead(&self, hosts: &[&'static str]) {
+        *self.0.lock().unwrap() = hosts.to_vec();
+    }
+
+    fn chosen(&self, rolls: &mut Rolls) -> &'static str {
+        let hosts = self.0.lock().unwrap();
+        hosts[usize::try_from(rolls.next() % hosts.len() as u64).expect("few")]
+    }
 }
 
 /// The simulated network as an agent sees it.
 #[derive(Debug)]
 struct Simulated {
-    via: &'static str,
+    via: Balancer,
+    rolls: Mutex<Rolls>,
 }
 
 impl Network for Simulated {
     type Socket = TcpStream;
 
     async fn dial(&self, _offer: Offer) -> Result<GatewayConnection, DialFailure> {
-        match tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect((self.via, PORT))).await {
+        let host = self.via.chosen(&mut self.rolls.lock().unwrap());
+        match tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect((host, PORT))).await {
             Err(_elapsed) => Err(DialFailure::ConnectTimedOut),
             Ok(Err(error)) => Err(DialFailure::Connect(error)),
             Ok(Ok(stream)) => Ok(GatewayConnection::new(stream, |_stream, _bytes| None)),
@@ -62,8 +84,9 @@ pub(crate) async fn run(shared: Arc<Shared>, plan: AgentPlan) -> turmoil::Result
     let mut tasks = JoinSet::new();
     apps::start(&mut tasks, &shared).await?;
     let mut rolls = Rolls::new(plan.seed);
-    for workspace in plan.workspaces {
-        let agent = agent(&shared, &plan.host, plan.via, &workspace, Rolls::new(rolls.next()));
+    for (workspace, token) in plan.workspaces {
+        let network = Simulated { via: plan.via.clone(), rolls: Mutex::new(rolls.fork()) };
+        let agent = agent(&shared, &plan.host, network, (&workspace, &token), rolls.fork());
         let (shared, host) = (shared.clone(), plan.host.clone());
         tasks.spawn(async move {
             match agent.run(shared.stop.clone()).await {
@@ -79,20 +102,26 @@ pub(crate) async fn run(shared: Arc<Shared>, plan: AgentPlan) -> turmoil::Result
     Ok(())
 }
 
-fn agent(shared: &Arc<Shared>, host: &str, via: &'static str, workspace: &str, mut rolls: Rolls) -> Agent<Simulated> {
-    let token = TokenSource::Value(workspace.into());
-    let mut agent = Agent::new(Simulated { via }, token, Arc::new(Ports::default()));
+fn agent(
+    shared: &Arc<Shared>,
+    host: &str,
+    network: Simulated,
+    (workspace, token): (&str, &str),
+    mut rolls: Rolls,
+) -> Agent<Simulated> {
+    let token = TokenSource::Value(token.into());
+    let mut agent = Agent::new(network, token, Arc::new(Ports::default()));
     agent.backoff = shared.world.backoff;
     agent.roll = Box::new(move || rolls.unit());
-    // A process that starts again is another one.
-    agent.instance = shared.instances.fetch_add(1, Ordering::Relaxed);
+    // A process that starts again is another one. None has the number 0, which stands for none.
+    agent.instance = 1 + shared.instances.fetch_add(1, Ordering::Relaxed);
     agent.observer = observer(shared.clone(), host.to_owned(), workspace.to_owned());
     agent
 }
 
 /// Writes down what an agent tells of itself.
 fn observer(shared: Arc<Shared>, host: String, workspace: String) -> workspace_agent::dial::Observer {
-    let mut place = None;
+    let (mut place, mut newest) = (None, 0);
     Box::new(move |event| {
         if let AgentEvent::Connected { welcome, .. } = event {
             let (session, secret) = (welcome.session, welcome.resume_secret.clone());
@@ -106,6 +135,9 @@ fn observer(shared: Arc<Shared>, host: String, workspace: String) -> workspace_a
             }
             AgentEvent::Connected { welcome, session } => {
                 assert!(place.is_none(), "{workspace} has two sessions");
+                let generation = welcome.generation.get();
+                assert!(generation > newest, "{workspace} accepts {generation} after {newest}");
+                newest = generation;
                 place = Some(shared.session_up(Witness {
                     host: host.clone(),
                     workspace: workspace.clone(),

@@ -15,7 +15,7 @@ use tunnel_proto::mux::{SessionError, Side};
 use tunnel_proto::reason::Reason;
 use turmoil::{Builder, Sim};
 
-use crate::agent::{self, AgentPlan};
+use crate::agent::{self, AgentPlan, Balancer};
 use crate::gateway_host::{self, Gateway};
 use crate::middle::{self, MIDDLE};
 use crate::shared::{Job, Shared, Witness};
@@ -120,7 +120,7 @@ impl Default for Shape {
 }
 
 /// The result of a user's work, once there is one.
-pub(crate) struct Outcome<T>(Arc<Mutex<Option<T>>>);
+pub(crate) struct Outcome<T>(pub(crate) Arc<Mutex<Option<T>>>);
 
 impl<T> Outcome<T> {
     pub(crate) fn is_there(&self) -> bool {
@@ -165,8 +165,8 @@ impl Net {
     fn agent_via(&mut self, via: &'static str, host: &str, workspaces: &[&str]) {
         let plan = AgentPlan {
             host: host.to_owned(),
-            via,
-            workspaces: workspaces.iter().map(|&name| name.to_owned()).collect(),
+            via: Balancer::new(&[via]),
+            workspaces: workspaces.iter().map(|&name| (name.to_owned(), name.to_owned())).collect(),
             seed: self.rolls.next(),
         };
         let shared = self.shared.clone();

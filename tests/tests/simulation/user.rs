@@ -73,6 +73,29 @@ pub(crate) async fn slowly(session: Session, time: Duration) -> Moved {
     .await
 }
 
+/// Sends a few bytes now and then for a while, finishes, and gets all of them back.
+pub(crate) async fn trickle(session: Session, time: Duration) -> Moved {
+    timed(async {
+        let (channel, _accepted) = session.channel(apps::ECHO);
+        let (mut reader, mut writer) = tokio::io::split(channel);
+        let writing = async {
+            let (start, mut position) = (Instant::now(), 0);
+            while start.elapsed() < time {
+                let piece = apps::piece(position, 3_000);
+                writer.write_all(piece).await?;
+                position += piece.len();
+                tokio::time::sleep(Duration::from_millis(60)).await;
+            }
+            writer.shutdown().await?;
+            Ok(position)
+        };
+        let (written, read) = tokio::try_join!(writing, check_pattern(&mut reader))?;
+        assert_eq!(read, written);
+        Ok(read)
+    })
+    .await
+}
+
 /// Sends bytes, finishes, and then hears how many arrived.
 pub(crate) async fn upload(session: Session, total: usize) -> Moved {
     timed(async {

@@ -56,6 +56,11 @@ impl<'q> Statement<'q> {
         })
     }
 
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn for_remote(self) -> crate::remote::RemoteStatement {
+        crate::remote::RemoteStatement::new(self.sqlite, self.values)
+    }
+
     /// Fails for a [`Value::Json`] that is not JSON.
     pub(super) fn for_postgres(self) -> Result<Query<'static, Postgres, PgArguments>, sqlx::Error> {
         let mut query = sqlx::query(self.postgres);

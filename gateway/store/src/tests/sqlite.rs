@@ -1,15 +1,12 @@
 //! What only SQLite has: databases in memory and in files.
 
-use super::super::database::{Connections, Pool, sql};
+use super::super::database::{Pool, sql};
 use super::super::each::Fresh;
 use super::super::sqlite::BEGIN_WRITE;
 use super::*;
 
 fn pool(pool: &Pool) -> &sqlx::SqlitePool {
-    match &pool.to {
-        Connections::Sqlite(pool) => pool,
-        Connections::Postgres(_) => panic!("it is SQLite's"),
-    }
+    pool.sqlite().expect("it is SQLite's")
 }
 
 #[tokio::test]
