@@ -4,7 +4,7 @@
 #
 #   cargo build --release && tests/real/install.sh && tests/real/run.sh
 #   tests/real/run.sh vite grpc           only these suites
-#   tests/real/suites/vite.sh             one suite by itself; ci-crash, counts, dev-servers, footprint, kubernetes-crash, kubernetes-scale, replacement, replicas, replicas-faults, replicas-scale and versions run only so
+#   tests/real/suites/vite.sh             one suite by itself; ci-crash, counts, dev-servers, footprint, kubernetes-crash, kubernetes-scale, replacement, replicas-faults, replicas-resize, replicas-restart, replicas-scale and versions run only so
 #   DIRECT=1 tests/real/suites/vite.sh    the same checks on the app itself, without gateway and agent
 #
 # One line for each check; the last line has the counts. Logs and screenshots are in tests/real/out/SUITE.
@@ -14,9 +14,9 @@ set -uo pipefail
 REAL=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 # What measures how quickly something happens has the machine for itself. The others go in three lanes, one suite of each at a time,
 # because most of a suite is waiting. Editors of workspaces always listen on the same port, and pods are played on this machine: whatever
-# has such an editor is in one lane with the others of its kind, those in pods and those without.
+# has such an editor is in one lane with the others of its kind, those in pods and those without. Replicas are in the shortest lane.
 ALONE=(revocation fault floods kubernetes-life)
-PODS=(cluster-scenarios kubernetes-frozen kubernetes-trouble kubernetes-identity kubernetes-page)
+PODS=(cluster-scenarios kubernetes-frozen kubernetes-trouble kubernetes-identity kubernetes-page replicas)
 EDITORS=(ci-workspace workspace-scripts kubernetes-pod code-server ci-job ci-schema acme environments-trouble ssh memory sign-in terminal
   demo agent-life)
 OTHERS=(environments store outage h2spec load-balancers http-server getting-out websocket vite environment-templates grpc)

@@ -2,14 +2,14 @@
 // and the slowest. All of them are sent by people whom the gateway knows.
 //   node steady_load.mjs --connect 127.0.0.1:8080 --host 3000-demo.localhost:8080 --rate 100 --until-file F
 // With several hosts, between commas, each is asked in turn. `--bearable 5` lets so many be refused, of which it says so; `--want 503`
-// is for requests that all have to be refused so.
+// is for requests that all have to be refused so. `--ready-file R` is made with the first answer.
 // Credentials are the lines of REAL_CREDENTIALS: `token VALUE` or `cookie VALUE`, in turn.
 
-import { existsSync } from "node:fs";
+import { existsSync, writeFileSync } from "node:fs";
 import { Agent, request } from "node:http";
 import { check, end, options } from "../lib/checks.mjs";
 
-const { connect, host, rate = "100", "until-file": untilFile, want = "200", bearable = "0" } = options();
+const { connect, host, rate = "100", "until-file": untilFile, want = "200", bearable = "0", "ready-file": readyFile } = options();
 const hosts = host.split(",");
 const [address, port] = connect.split(":");
 const credentials = process.env.REAL_CREDENTIALS.trim().split("\n").map((line) => {
@@ -23,6 +23,7 @@ let under = 0;
 let slowest = 0;
 
 const note = (answer, began) => {
+  if (readyFile && answers.size === 0) writeFileSync(readyFile, "");
   answers.set(answer, (answers.get(answer) ?? 0) + 1);
   slowest = Math.max(slowest, performance.now() - began);
   under -= 1;

@@ -14,17 +14,17 @@ create_authority() {
     -subj /CN=replicas -addext basicConstraints=critical,CA:true >>"$OUT/openssl.log" 2>&1
 }
 
-# certificate NAME URI
+# certificate NAME SUBJECT : for one kind of name and the name, as in `URI:spiffe://localhost/replica`.
 certificate() {
   openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "$OUT/$1.key" -out "$OUT/$1.csr" -subj "/CN=$1" &&
     openssl x509 -req -in "$OUT/$1.csr" -CA "$OUT/ca.pem" -CAkey "$OUT/ca.key" -CAcreateserial -days 2 -out "$OUT/$1.pem" \
-      -extfile <(printf 'subjectAltName=URI:%s\nextendedKeyUsage=serverAuth,clientAuth\n' "$2")
+      -extfile <(printf 'subjectAltName=%s\nextendedKeyUsage=serverAuth,clientAuth\n' "$2")
 }
 
 # prepare_replica NAME : its ports, certificate and configuration.
 prepare_replica() {
   local name=$1
-  certificate "$name" spiffe://localhost/replica >>"$OUT/openssl.log" 2>&1 || give_up "no certificate: $(tail -n 1 "$OUT/openssl.log")"
+  certificate "$name" URI:spiffe://localhost/replica >>"$OUT/openssl.log" 2>&1 || give_up "no certificate: $(tail -n 1 "$OUT/openssl.log")"
   PUBLIC_OF[$name]=$(free_port)
   AGENTS_OF[$name]=$(free_port)
   ADMIN_OF[$name]=$(free_port)

@@ -21,10 +21,7 @@ export "${GATEWAY_ENV[@]}"
 start_fleet --config "$OUT/gateway.toml"
 HOSTS=$(hosts_of "$ECHO_PORT")
 load steady "$PUBLIC" --host "$HOSTS"
-rm -f "$OUT/sockets.ready" "$OUT/sockets.done"
-spawn sockets env REAL_USER_TOKEN="$USER_TOKEN" node "$APPS/steady_sockets.mjs" --connect "127.0.0.1:$PUBLIC" --hosts "$HOSTS" \
-  --count "$SOCKETS" --ready-file "$OUT/sockets.ready" --until-file "$OUT/sockets.done"
-until_ok 60 test -e "$OUT/sockets.ready" || give_up "the WebSockets do not open: $(tail -n 1 "$OUT/sockets.log")"
+open_sockets
 
 replicas() { gateway replicas list -o json 2>>"$OUT/list.log"; }
 # A process that was killed while it started has a lease for a while, and no agent.
@@ -75,8 +72,7 @@ spawn third "$REAL_GATEWAY" serve --replace --config "$OUT/gateway.toml"
 replaced "$second" "serve --replace"
 third=$(serving)
 sleep 5
-touch "$OUT/sockets.done"
-collect sockets 60
+close_sockets
 loaded steady
 gaps=$(times_since "$began" | wc -l)
 echo "two replacements: $gaps of $AGENT_COUNT agents were without a session for a moment; requests: $(grep '^slowest' "$OUT/steady.log"); WebSockets: $(grep '^slowest' "$OUT/sockets.log")" | tee -a "$OUT/figures.txt"

@@ -37,11 +37,11 @@ socket() {
   spawn "socket-$1" env REAL_USER_TOKEN="$USER_TOKEN" node "$APPS/ws_client.mjs" --connect "127.0.0.1:${2:-$PUBLIC}" \
     --host "$(host_of "$ECHO_PORT" "${3:-w-1}")" --text "a WebSocket: $1" --until-file "$OUT/$1.end"
 }
-# begin NAME ARGUMENTS… : load on twenty workspaces by way of each replica, until it has all routes, and a WebSocket by way of one.
+# begin NAME ARGUMENTS… : load on twenty workspaces by way of each replica, until it has all routes, and a WebSocket by way of BY, or of one.
 begin() {
   local name
   for name in "${NAMES[@]}"; do load "$1-$name" "${PUBLIC_OF[$name]}" --host "$HOSTS" "${@:2}"; done
-  socket "$1" "${PUBLIC_OF[one]}"
+  socket "$1" "${PUBLIC_OF[${BY:-one}]}"
   sleep 4
 }
 # end_of NAME FAULT REPLICA… : what came of it, as a line of the table. What is asked of other replicas than those is not judged: they were killed.
@@ -58,6 +58,15 @@ end_of() {
   for name in "${NAMES[@]}"; do stop "$1-$name"; done
 }
 answers() { at "$1" -f --max-time 5 "http://$(host_of "$ECHO_PORT" "$2")/" -o /dev/null; }
+# killed NAME : since BEGAN, nine of ten of its agents have to come back, HAD.
+killed() {
+  had=$(($(agents_at "$1") * 9 / 10))
+  [ "$had" -gt 0 ] || fail "$1 has no agents"
+  began=$(now_ms)
+  signal KILL "$1"
+  ends_within 2 "$1"
+}
+moved_from() { local now; now=$(holder_of w-1); [ -n "$now" ] && [ "$now" != "$1" ]; }
 generation_of() { query "SELECT generation FROM sessions JOIN workspaces ON subject = workspaces.id AND kind = 1 WHERE name = '$1'"; }
 
 # --- the database is slow ---------------------------------------------------------------------------------------------
@@ -86,17 +95,18 @@ for offset in +1h -1h; do
   ends_within 60 three
   spawn three env NO_COLOR=1 LD_PRELOAD="$FAKETIME" FAKETIME="$offset" FAKETIME_DONT_FAKE_MONOTONIC=1 "$REAL_GATEWAY" --config "$OUT/three.toml" serve
   until_ok 20 curl -sf "http://127.0.0.1:${ADMIN_OF[three]}/readyz" >/dev/null || fail "a replica whose clock is $offset off does not start: $(tail -n 1 "$OUT/three.log")"
+  name=$(fullest one two)
+  if [ "$name" = one ]; then BY=two; else BY=one; fi
   begin "clock$offset" --bearable "$((RATE * 5))"
   sleep 4
   hour=$(date -u -d "${offset%h} hour" +%H)
   check "a replica lives whose clock is $offset off" grep -qE "T$hour:[0-9:.]+Z .*gateway is up" "$OUT/three.log"
-  # Its agents come from another one that dies, and go to another one when it dies.
-  signal KILL two
-  ends_within 2 two
-  check "$offset: all agents are up after the kill of another" until_ok 20 all_up
-  start two
+  # Agents come to it from another one that dies.
+  killed "$name"
+  check "$offset: all agents are up after the kill of another" until_ok 20 are_back "$began" "$had"
+  start "$name"
   check "$offset: it answers" until_ok 10 answers three w-1
-  end_of "clock$offset" "clock of three $offset off, two killed meanwhile" one
+  end_of "clock$offset" "clock of three $offset off, $name killed meanwhile" "$BY"
 done
 kill -TERM "${PIDS[three]}"
 ends_within 60 three
@@ -135,18 +145,18 @@ apart cut drop "R and E cannot reach each other, for 8 s"
 apart mute mute "what R says to E is lost, for 8 s"
 
 # --- a storm while the database is late -------------------------------------------------------------------------------
+name=$(fullest "${NAMES[@]}")
+others=()
+for other in "${NAMES[@]}"; do [ "$other" = "$name" ] || others+=("$other"); done
+BY=${others[0]}
 begin storm --bearable "$((RATE * 3))"
 path store late
-name=two
-began=$(now_ms)
-signal KILL "$name"
-ends_within 2 "$name"
-check "all agents are back while PostgreSQL answers 100 ms late" until_ok 20 all_up
-sleep 1
+killed "$name"
+check "all agents are back while PostgreSQL answers 100 ms late" until_ok 20 are_back "$began" "$had"
 slowest=$(times_since "$began" | tail -n 1)
 path store pass
 start "$name"
-end_of storm "kill -9 of two, PostgreSQL 100 ms late; back in ${slowest:-0} ms" one three
+end_of storm "kill -9 of $name, PostgreSQL 100 ms late; back in ${slowest:-?} ms" "${others[@]}"
 
 # --- one token, two processes -----------------------------------------------------------------------------------------
 AGENT_URL=http://127.0.0.1:${AGENTS_OF[one]} spawn_agent twin-1 twin
@@ -161,24 +171,40 @@ one_twin() { [ "$(holder_of twin | wc -l)" = 1 ]; }
 check "one of them has the session" until_ok 70 one_twin
 for name in "${NAMES[@]}"; do check "by way of $name" until_ok 5 answers "$name" twin; done
 
-# --- a backup is restored ---------------------------------------------------------------------------------------------
-kill_server
-cp -a "$DATA/data" "$DATA/backup"
-start_server
-check "all replicas live again" until_ok 30 live 3
-# Generations go on after the backup: an agent moves.
-for round in 1 2 3; do
-  name=$(holder_of w-1 | head -n 1)
+# --- a standby that is a moment behind takes the database's place -------------------------------------------------------
+# copied NAME : a copy of the database as it is now, while nothing writes to it.
+copied() {
+  kill_server
+  cp -a "$DATA/data" "$DATA/$1"
+  start_server
+  check "all replicas live again" until_ok 30 live 3
+}
+put_back() { kill_server; rm -rf "$DATA/data" && mv "$DATA/$1" "$DATA/data"; start_server; }
+# move : the replica of w-1 is killed, NAME.
+move() {
+  name=$(holder_of w-1)
   signal KILL "$name"
   ends_within 2 "$name"
-  until_ok 20 all_up
+  until_ok 20 moved_from "$name" || fail "the agent of w-1 does not move from $name"
+}
+copied standby
+move
+put_back standby
+start "$name"
+check "all replicas live on a standby that does not know of a session" until_ok 30 live 3
+# Each replica compares its sessions with the store within a minute.
+for name in "${NAMES[@]}"; do check "and its agent is reached by way of $name" until_ok 70 answers "$name" w-1; done
+
+# --- a backup is restored, older than all leases ------------------------------------------------------------------------
+copied backup
+# Generations go on after the backup: an agent moves.
+for round in 1 2 3; do
+  move
   start "$name"
-  sleep 1
 done
+sleep 16
 newest=$(generation_of w-1)
-kill_server
-rm -rf "$DATA/data" && mv "$DATA/backup" "$DATA/data"
-start_server
+put_back backup
 older=$(generation_of w-1)
 [ "${older:-0}" -lt "${newest:-0}" ] && ok "the backup has an older generation of a session ($older, not $newest)" || fail "the backup has generation $older, and the last was $newest"
 sleep 20

@@ -15,16 +15,6 @@ user_token
 
 start_fleet --config "$OUT/one.toml"
 HOSTS=$(hosts_of "$ECHO_PORT")
-# agents_at NAME : how many sessions a replica reports.
-agents_at() { replicas | jq --argjson id "$(id_of "$1")" '.[] | select(.id == $id) | .agents'; }
-
-# back_after BEGAN COUNT : waits until so many agents have had a session again since a time, and prints the median, the 99th percentile
-# and the slowest, in milliseconds after it.
-are_back() { [ "$(times_since "$1" | wc -l)" -ge "$2" ] && all_up; }
-back_after() {
-  until_ok 60 are_back "$1" "$2"
-  times_since "$1" | awk '{ at[NR] = $1 } END { print at[int((NR + 1) / 2)], at[int(NR * 0.99)] ? at[int(NR * 0.99)] : at[NR], at[NR] }'
-}
 
 # --- kill -9 ----------------------------------------------------------------------------------------------------------
 for name in "${NAMES[@]}"; do
@@ -46,12 +36,8 @@ for name in "${NAMES[@]}"; do
 done
 
 # --- a replica that stands still --------------------------------------------------------------------------------------
-fullest() {
-  local name
-  for name in "${NAMES[@]}"; do echo "$(agents_at "$name") $name"; done | sort -rn | awk 'NR == 1 { print $2 }'
-}
 sleep 4 # reports come each three seconds
-name=$(fullest)
+name=$(fullest "${NAMES[@]}")
 had=$(agents_at "$name")
 began=$(now_ms)
 signal STOP "$name"
@@ -67,11 +53,7 @@ sleep 5
 load rolling "$PUBLIC" --host "$HOSTS"
 sleep 2
 began=$(now_ms)
-for name in "${NAMES[@]}"; do
-  check "$name drains, with its agents moved" timeout 90 env NO_COLOR=1 "$REAL_GATEWAY" --config "$OUT/one.toml" replicas drain "$(id_of "$name")" --wait
-  ends_within 60 "$name" && same "and exits with status 0" 0 "$STATUS" || fail "$name still runs"
-  start "$name"
-done
+restart_all
 took=$(($(now_ms) - began))
 sleep 2
 check "all agents are up after it" until_ok 30 all_up
