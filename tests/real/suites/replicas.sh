@@ -95,22 +95,6 @@ for round in $(seq "$KILLS"); do
 done
 same "uploads and downloads that lost a byte in $KILLS kills" 0 "$lost"
 
-# --- kill -9 of a replica that users are at: what ends there is lost, and the others go on ------------------------------
-held=$(holder)
-user=$(far_from "$held")
-rm -f "$OUT/led" "$OUT/leading"
-# Requests that were under way there are answered by nothing; nginx sends them again, HAProxy does not.
-if [ "$BALANCER" = nginx ]; then bearable=0; else bearable=20; fi
-spawn led "${LOAD[@]}" --bearable "$bearable" --ready-file "$OUT/leading" --until-file "$OUT/led"
-until_ok 10 test -e "$OUT/leading"
-signal KILL "$user"
-ends_within 2 "$user"
-check "users of the others notice nothing when a replica without the agent dies" answers_at "$held"
-start "$user"
-sleep 1
-touch "$OUT/led"
-collect led 60
-
 # --- a replica that stands still for longer than its lease ------------------------------------------------------------
 held=$(holder)
 user=$(far_from "$held")
@@ -130,6 +114,22 @@ check "and answers, by way of the replica where the agent is now" until_ok 10 an
 touch "$OUT/thawed"
 collect still 90
 check "and still runs" curl -sf "http://127.0.0.1:${ADMIN_OF[$held]}/readyz"
+
+# --- kill -9 of a replica that users are at: what ends there is lost, and the others go on ------------------------------
+held=$(holder)
+user=$(far_from "$held")
+rm -f "$OUT/led" "$OUT/leading"
+# Requests that were under way there are answered by nothing; nginx sends them again, HAProxy does not.
+if [ "$BALANCER" = nginx ]; then bearable=0; else bearable=20; fi
+spawn led "${LOAD[@]}" --bearable "$bearable" --ready-file "$OUT/leading" --until-file "$OUT/led"
+until_ok 10 test -e "$OUT/leading"
+signal KILL "$user"
+ends_within 2 "$user"
+check "users of the others notice nothing when a replica without the agent dies" answers_at "$held"
+start "$user"
+sleep 1
+touch "$OUT/led"
+collect led 60
 
 # --- drain ------------------------------------------------------------------------------------------------------------
 rm -f "$OUT/drained"
