@@ -1,6 +1,6 @@
-//! Admissions by seal: while the store is away, an agent whose token this process never saw gets in by the seal that a replica
-//! gave it, unless this process has read of a change of the token or of its workspace. The seal is an answer of the store that
-//! the agent carries, so it counts for as long as one that this process remembers.
+//! Admissions by seal: while the store is away, or too slow to answer, an agent whose token this process never saw gets in by the
+//! seal that a replica gave it, unless this process has read of a change of the token or of its workspace. The seal is an answer of
+//! the store that the agent carries, so it counts for as long as one that this process remembers.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -44,20 +44,24 @@ impl Seals {
         self.changes.lock().note(change, wall_clock(), CHANGES_MAX);
     }
 
-    /// Identifies an agent by its token and seal. `None` if the store is not away, or the seal does not count.
-    pub(super) fn identify(&self, token: &UncheckedToken, hello: &Hello) -> Option<AgentIdentity> {
+    /// Identifies an agent whose token could not be looked up by its seal. `None` if the store has been away for too long, or the
+    /// seal does not count.
+    pub(super) fn identify(&self, proved: ProvedAgent<'_>, seal: &[u8]) -> Option<AgentIdentity> {
         let (clock, now) = (Instant::now().into_std(), wall_clock());
-        let outage = self.store.availability().outage().filter(|outage| outage.is_bridged(clock))?;
-        let began = before(now, clock.saturating_duration_since(outage.since));
-        let proved = ProvedAgent { token_hash: &token.0, instance: hello.instance };
-        let (admission, sealed) = self.store.sealed_admission(proved, &hello.seal)?;
+        let began = match self.store.availability().outage() {
+            Some(outage) if outage.is_bridged(clock) => before(now, clock.saturating_duration_since(outage.since)),
+            Some(_) => return None,
+            // It answers others, and did not answer this question in time: a storm of agents at a slow store.
+            None => now,
+        };
+        let (admission, sealed) = self.store.sealed_admission(proved, seal)?;
         let SealedGeneration { at, .. } = sealed;
         let SealedAdmission { workspace, name, owner, token: id, expires_at } = admission;
         let is_live = expires_at.is_none_or(|end| now < end);
-        if !is_live || !is_of_time(at, began, now) || !self.changes.lock().allow(&token.0, &name, at) {
+        if !is_live || !is_of_time(at, began, now) || !self.changes.lock().allow(proved.token_hash, &name, at) {
             return None;
         }
-        let proof = Some((*token.0).into());
+        let proof = Some((*proved.token_hash).into());
         let lease = SessionLease { proof, ..SessionLease::renewable(Credential::Token(id), expires_at, now) };
         let sealed = Some(Box::new((workspace, owner)));
         Some(AgentIdentity { subject: Subject::Workspace(name), lease, once: None, sealed })
@@ -146,7 +150,8 @@ impl super::AgentIdentities {
     /// # Errors
     /// [`CredentialRefusal::Unavailable`] if that does not count.
     pub fn by_seal(&self, token: &UncheckedToken, hello: &Hello) -> Result<AgentIdentity, CredentialRefusal> {
-        self.seals.identify(token, hello).ok_or(CredentialRefusal::Unavailable("the store"))
+        let proved = ProvedAgent { token_hash: &token.0, instance: hello.instance };
+        self.seals.identify(proved, &hello.seal).ok_or(CredentialRefusal::Unavailable("the store"))
     }
 }
 
@@ -160,6 +165,24 @@ mod tests {
 
     fn name(text: &str) -> WorkspaceName {
         text.parse().expect("a name")
+    }
+
+    /// A storm of agents at a slow store: it answers others, so that there is no outage.
+    #[tokio::test]
+    async fn seal_counts_where_the_store_was_too_slow_for_the_agents_own_question() {
+        let store = Store::open("sqlite::memory:").await.expect("a store");
+        let seals = Seals::new(store.clone());
+        let proved = ProvedAgent { token_hash: &[1; 32], instance: 7 };
+        let (workspace, owner) = ("w-7".parse().expect("an id"), "ann".parse().expect("a name"));
+        let token = "t-3".parse().expect("an id");
+        let of = SealedAdmission { workspace, name: name("one"), owner, token, expires_at: None };
+        let seal = store.seal_admission(&of, proved, SealedGeneration { generation: 4, at: wall_clock() });
+        assert!(store.availability().outage().is_none());
+        let identity = seals.identify(proved, &seal).expect("it counts");
+        assert_eq!(identity.lease.credential, Credential::Token(token));
+        assert!(seals.identify(ProvedAgent { instance: 8, ..proved }, &seal).is_none());
+        seals.note(&AccessChange::Token([1; 32]));
+        assert!(seals.identify(proved, &seal).is_none(), "a revocation that was read counts");
     }
 
     #[test]
