@@ -40,6 +40,11 @@ const LANE_PATIENCE: Duration = Duration::from_secs(3);
 /// Longest wait for an agent that was asked for a relay lane, before a hop lane is asked for: it may have as many as may be.
 const ADDED_PATIENCE: Duration = Duration::from_millis(1_500);
 
+/// Longest wait for a session whose place was claimed here a moment ago, and the interval at which it is checked for. One that has
+/// ended has its place for about as long.
+const ARRIVAL_PATIENCE: Duration = Duration::from_millis(500);
+const ARRIVAL_POLL: Duration = Duration::from_millis(20);
+
 /// Interval at which lanes without use are ended.
 const TIDY_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -260,7 +265,11 @@ impl Replica {
     /// A replica that has not, or cannot be reached, may be one from which the agent has just gone. Then the store is asked once
     /// more, and what it says is followed if it is news.
     async fn search(&self, subject: &Subject) -> Result<Option<Arc<LiveSession>>, FindError> {
-        let Some(place) = self.other_place_of(subject).await? else { return Ok(None) };
+        let place = match self.place_of(subject).await? {
+            Some(place) if place.replica == self.incarnation.get() => return Ok(self.arriving(subject).await),
+            Some(place) => place,
+            None => return Ok(None),
+        };
         self.end_older(subject, &place);
         let opened = self.open_lane(subject, &place).await;
         if let Ok(Some(_)) = opened {
@@ -272,6 +281,18 @@ impl Replica {
         match self.other_place_of(subject).await? {
             Some(now) if now.is_newer_than(&place) => self.open_lane(subject, &now).await,
             Some(_) | None => opened,
+        }
+    }
+
+    /// Waits for a session whose place this replica has claimed: it is here a moment later.
+    async fn arriving(&self, subject: &Subject) -> Option<Arc<LiveSession>> {
+        let until = Instant::now() + ARRIVAL_PATIENCE;
+        loop {
+            let session = self.current(subject).filter(|session| !session.tunnel.is_ended());
+            if session.is_some() || Instant::now() >= until {
+                return session;
+            }
+            tokio::time::sleep(ARRIVAL_POLL).await;
         }
     }
 

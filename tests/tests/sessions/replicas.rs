@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use e2e::fleet::{Fleet, free_address};
-use e2e::raw::Raw;
+use e2e::raw::{Raw, RawApp};
 use e2e::relay::{Cut, Relay};
 use e2e::scripted::hello;
 use e2e::{PATIENCE, TestGateway, until};
@@ -376,6 +376,23 @@ async fn agent_of_a_replica_that_is_gone_or_says_nothing_is_absent_for_that_reas
         assert_eq!((answer.status(), answer.header("gateway-error")), (503, Some("agent_absent")), "{name}");
         assert!(answer.text().contains(r#""reason":"peer""#), "{answer:?}");
     }
+}
+
+/// The store says that the agent is here, and its session comes up a moment later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn request_waits_for_an_agent_whose_place_was_claimed_here_a_moment_ago() {
+    let Pair { stage, dialed: _dialed, agent: _agent, .. } = Pair::new(RELAYS).await;
+    let app = RawApp::mirror().await;
+    let gateway = &stage.gateway;
+    let token = gateway.agent_token("four").await;
+    let (_, workspace) = gateway.store.workspace_ids(&[&"four".parse().unwrap()]).await.unwrap().remove(0);
+    let own = gateway.store.replicas().await.unwrap().remove(0).incarnation;
+    let claim = SessionClaim { key: SessionKey::Workspace(workspace), instance: 7, known: None, is_late: false };
+    gateway.store.claim_sessions(own, &[claim]).await.unwrap().expect("its lease lives");
+    let mut raw = stage.asking("four", app.port).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let _four = gateway.start_eager_agent(gateway.addresses.agents, Transport::default(), &token, Vec::new());
+    assert_eq!(raw.message().await.expect("an answer").status(), 200);
 }
 
 /// An agent of bytes: it ends nothing by itself when it hears of the revocation.
