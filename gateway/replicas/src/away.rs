@@ -8,7 +8,7 @@ use bytes::Bytes;
 use gateway_agents::admission::{Candidate, RETRY_AFTER, refused};
 use gateway_agents::registry::LiveSession;
 use gateway_store::{
-    CLAIMS_MAX, ClaimResult, Incarnation, NewerSession, ProvedAgent, SealedAdmission, SealedAgent, SealedGeneration,
+    CLAIMS_MAX, ClaimResult, DifferingPlace, Incarnation, ProvedAgent, SealedAdmission, SealedAgent, SealedGeneration,
     SessionClaim, SessionKey, SessionOwner, wall_clock,
 };
 use gateway_types::{UnixSeconds, WorkspaceName};
@@ -240,25 +240,38 @@ impl Replica {
         }
     }
 
-    /// Ends those of some sessions whose agents have newer ones elsewhere. The replicas of these have said so, but may not have been
-    /// able to reach this one.
-    async fn end_those_displaced(&self, sessions: &[Arc<LiveSession>]) {
+    /// Compares some sessions with their places in the store. Ends those whose agents have newer ones elsewhere: the replicas of these
+    /// have said so, but may not have been able to reach this one. Claims those anew of which the store knows nothing: it may have
+    /// gone back in time, without this replica's lease being over.
+    async fn check_places(&self, sessions: &[Arc<LiveSession>]) {
         let place =
             |session: &LiveSession| Some((SessionKey::Workspace(session.workspace?), session.generation().get()));
         let known: Vec<_> = sessions.iter().filter_map(|session| place(session)).collect();
         if known.is_empty() {
             return;
         }
-        let newer = match self.store.newer_sessions(&known).await {
-            Ok(newer) => newer,
-            Err(error) => return debug!(%error, "newer sessions cannot be read"),
+        let differing = match self.store.differing_places(self.incarnation, &known).await {
+            Ok(differing) => differing,
+            Err(error) => return debug!(%error, "the places of sessions cannot be read"),
         };
-        for NewerSession { key, generation, instance } in newer {
-            let is_older =
-                |session: &&Arc<LiveSession>| place(session).is_some_and(|(of, known)| of == key && known < generation);
-            if let Some(session) = sessions.iter().find(is_older) {
-                info!(agent = %session.subject, session = %session.id, "session displaced by one of another replica, as the store says");
-                self.end_older_than(session, instance);
+        let since = Instant::now().into_std();
+        for DifferingPlace { key, newer } in differing {
+            let is_of = |session: &&Arc<LiveSession>| place(session).is_some_and(|(of, _)| of == key);
+            let Some(session) = sessions.iter().find(is_of).filter(|session| !session.tunnel.is_ended()) else {
+                continue;
+            };
+            let generation = session.generation().get();
+            match newer {
+                Some(newer) if newer.generation > generation => {
+                    info!(agent = %session.subject, session = %session.id, "session displaced by one of another replica, as the store says");
+                    self.end_older_than(session, newer.instance);
+                }
+                Some(_) => {}
+                None => {
+                    debug!(agent = %session.subject, session = %session.id, "the store does not know the session, which is claimed anew");
+                    let subject = session.subject.clone();
+                    self.late.put_back(key, LateClaim { subject, generation, sealed_at: None, since });
+                }
             }
         }
     }
@@ -274,8 +287,8 @@ impl Replica {
         }
     }
 
-    /// Renews the seals of all sessions within a minute, and ends those that have been displaced, until `stop`. While the store is
-    /// away they stay as they are.
+    /// Renews the seals of all sessions within a minute, ends those that have been displaced, and claims those that the store has
+    /// forgotten, until `stop`. While the store is away they stay as they are.
     pub async fn check_sessions(self: Arc<Self>, stop: CancellationToken) {
         let mut ticks = tokio::time::interval(CHECK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -287,7 +300,7 @@ impl Replica {
             if self.store.availability().outage().is_none() {
                 let sessions = self.registry.in_turn(turn, CHECK_TURNS);
                 sessions.iter().for_each(|session| self.renew_seal(session));
-                self.end_those_displaced(&sessions).await;
+                self.check_places(&sessions).await;
             }
         }
     }

@@ -95,7 +95,7 @@ pub use model::{
 pub use replicas::{
     DifferingReplica, DrainRequest, Incarnation, NewReplica, Renewal, ReplicaReport, ReplicaState, StoredReplica,
 };
-pub use sessions::{CLAIMS_MAX, ClaimResult, NewerSession, SessionClaim, SessionKey, SessionOwner};
+pub use sessions::{CLAIMS_MAX, ClaimResult, DifferingPlace, NewerSession, SessionClaim, SessionKey, SessionOwner};
 pub use shared_sign_ins::Obsolete;
 pub use shares::{ShareReplacement, SharedPort};
 pub use single::{PATIENCE, SingleError, SingleGateway};

@@ -85,11 +85,19 @@ pub struct SessionOwner {
     pub is_live: bool,
 }
 
+/// A place that is not what the replica of its session knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DifferingPlace {
+    /// The place.
+    pub key: SessionKey,
+    /// The newer session there. `None` if the store knows nothing of the session: it was given back, or the store is what it was
+    /// a while ago, as after a standby that was behind took over.
+    pub newer: Option<NewerSession>,
+}
+
 /// A session that took the place of an older one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewerSession {
-    /// The place.
-    pub key: SessionKey,
     /// Its generation.
     pub generation: u64,
     /// Number of the agent's process.
@@ -205,28 +213,41 @@ impl Store {
         .await
     }
 
-    /// Returns the places that have a newer session than these, each with that one's generation and the agent's process.
+    /// Returns those of a replica's places that are not its own with these generations.
     ///
     /// # Errors
     /// [`StoreError::Database`].
-    pub async fn newer_sessions(&self, known: &[(SessionKey, u64)]) -> Result<Vec<NewerSession>, StoreError> {
+    pub async fn differing_places(
+        &self,
+        owner: Incarnation,
+        known: &[(SessionKey, u64)],
+    ) -> Result<Vec<DifferingPlace>, StoreError> {
         let known: Vec<Value> =
             known.iter().map(|(key, generation)| json!([key.columns().0, key.columns().1, generation])).collect();
         let rows = sql_of(
-            "SELECT kind, subject, generation, instance FROM sessions JOIN json_each($1) ON json_extract(value, '$[0]') = kind \
-             AND json_extract(value, '$[1]') = subject WHERE generation > json_extract(value, '$[2]')",
-            "SELECT kind, subject, generation, instance FROM sessions JOIN json_array_elements($1::json) AS known(value) \
-             ON kind = (value->>0)::bigint AND subject = (value->>1)::bigint WHERE generation > (value->>2)::bigint",
+            "SELECT json_extract(value, '$[0]') AS kind, json_extract(value, '$[1]') AS subject, \
+             generation > json_extract(value, '$[2]') AS is_newer, generation, instance FROM json_each($2) \
+             LEFT JOIN sessions ON kind = json_extract(value, '$[0]') AND subject = json_extract(value, '$[1]') \
+             WHERE owner IS NOT $1 OR generation <> json_extract(value, '$[2]')",
+            "SELECT (value->>0)::bigint AS kind, (value->>1)::bigint AS subject, \
+             generation > (value->>2)::bigint AS is_newer, generation, instance \
+             FROM json_array_elements($2::json) AS known(value) \
+             LEFT JOIN sessions ON kind = (value->>0)::bigint AND subject = (value->>1)::bigint \
+             WHERE owner IS DISTINCT FROM $1 OR generation <> (value->>2)::bigint",
         )
+        .bind(owner.0)
         .bind(Value::Array(known).to_string())
         .fetch_all(&self.readers)
         .await?;
         let read = |row: &Row| {
-            Ok(NewerSession {
-                key: SessionKey::of_columns(row.get("kind")?, row.get("subject")?),
-                generation: unsigned(row.get("generation")?),
-                instance: row.get::<i64>("instance")?.cast_unsigned(),
-            })
+            let newer = match row.get::<Option<bool>>("is_newer")? {
+                Some(true) => Some(NewerSession {
+                    generation: unsigned(row.get("generation")?),
+                    instance: row.get::<i64>("instance")?.cast_unsigned(),
+                }),
+                Some(false) | None => None,
+            };
+            Ok(DifferingPlace { key: SessionKey::of_columns(row.get("kind")?, row.get("subject")?), newer })
         };
         rows.iter().map(read).collect()
     }

@@ -104,6 +104,26 @@ fn generations_grow_over_a_store_that_was_restored_from_an_older_copy() {
     });
 }
 
+/// A standby that is a moment behind: the leases of all replicas are good in it, and nothing makes them claim their sessions anew.
+#[test]
+fn agent_that_the_store_has_forgotten_is_reached_within_a_minute() {
+    for_seeds(0..2, |seed| {
+        let mut world = World::with_agent(seed);
+        world.back_up();
+        world.agent("mill", "mill", &[R]);
+        let (_, before) = world.up("mill");
+        world.run_some(500, 2_000);
+        world.restore();
+        assert_eq!(world.fleet.claimed("mill"), None, "it is older");
+        world.run(Duration::from_secs(70));
+        assert_eq!(world.fleet.claimed("mill"), Some(before + 1));
+        world.none_ended();
+        world.all_reach("mill");
+        world.all_reach("well");
+        world.finish();
+    });
+}
+
 #[test]
 fn store_that_answers_far_too_late_ends_no_session() {
     for_seeds(0..2, |seed| {

@@ -284,21 +284,27 @@ async fn places_follow_a_model_over_any_order_of_events() {
 }
 
 #[tokio::test]
-async fn sessions_that_are_newer_than_what_is_known_are_found() {
+async fn places_that_are_not_as_their_replica_knows_them_are_found() {
     each(async |store| {
         let (first, second) = (replica(store).await, replica(store).await);
-        for place in [2, 3, 4] {
+        for place in [2, 3, 4, 5] {
             claims(store, first, claim(place, 7)).await;
         }
-        let known = [(key(2), 1), (key(3), 1), (key(4), 1), (key(6), 1)];
-        assert_eq!(store.newer_sessions(&known).await.unwrap(), []);
+        let known = [(key(2), 1), (key(3), 1), (key(4), 1)];
+        assert_eq!(store.differing_places(first, &known).await.unwrap(), []);
+        assert_eq!(store.differing_places(first, &[]).await.unwrap(), []);
+        // Two have a newer session, one was given back, one has a generation that the store has forgotten, and one no row.
         claims(store, second, claim(2, 8)).await;
         claims(store, second, claim(3, u64::MAX)).await;
-        let mut newer = store.newer_sessions(&known).await.unwrap();
-        newer.sort_by_key(|newer| newer.key.columns());
-        let found = |place, instance| NewerSession { key: key(place), generation: 2, instance };
-        assert_eq!(newer, [found(2, 8), found(3, u64::MAX)]);
-        assert_eq!(store.newer_sessions(&[(key(2), 2)]).await.unwrap(), []);
+        store.release_sessions(first, &[(key(4), 1)]).await.unwrap();
+        let known = [known.as_slice(), &[(key(5), 9), (key(6), 1)]].concat();
+        let mut found = store.differing_places(first, &known).await.unwrap();
+        found.sort_by_key(|found| found.key.columns());
+        let newer =
+            |place, instance| DifferingPlace { key: key(place), newer: Some(NewerSession { generation: 2, instance }) };
+        let unknown = |place| DifferingPlace { key: key(place), newer: None };
+        assert_eq!(found, [newer(2, 8), unknown(4), unknown(6), newer(3, u64::MAX), unknown(5)]);
+        assert_eq!(store.differing_places(second, &[(key(2), 2)]).await.unwrap(), []);
     })
     .await;
 }
