@@ -184,6 +184,12 @@ pub fn shutting_down() -> RpcRefused {
     refused(Code::Unavailable, "this gateway is shutting down", Some(RETRY_AFTER))
 }
 
+/// Makes the answer for an agent whose token a newer process has: it does not come again.
+#[must_use]
+pub fn displaced_by_newer() -> RpcRefused {
+    refused(Code::Aborted, "a newer agent with the same token took over", None)
+}
+
 /// Makes the answer for an agent that is refused.
 #[must_use]
 pub fn refused(code: Code, message: &str, retry_after: Option<Duration>) -> RpcRefused {

@@ -91,6 +91,17 @@ impl FoundSession {
             Self::Absent | Self::Unreachable => None,
         }
     }
+
+    /// Returns whether a replica has a session that cannot be reached from here now: its lane, if there is one, has no link, and its
+    /// agent cannot bring one.
+    #[must_use]
+    pub fn is_unreachable(&self) -> bool {
+        match self {
+            Self::Lane(session) => session.tunnel.is_detached(),
+            Self::Absent => false,
+            Self::Unreachable => true,
+        }
+    }
 }
 
 /// A relay lane, or a link of a session, on its way to another replica, authenticated here.

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::RwLock;
 use tokio::sync::watch;
 use tunnel_proto::id::{REPLICA_SHIFT, SessionId};
-use tunnel_proto::reason::Reason;
 
 use super::relays::ExpectedLanes;
 use gateway_types::{ClusterName, UnixSeconds, WorkspaceName};
@@ -269,7 +268,7 @@ impl Registry {
                 return;
             }
         }
-        session.tunnel.close(Reason::Displaced, "a newer session of this agent took over");
+        session.close_displaced();
     }
 
     /// Returns a receiver that is notified when a cluster's session comes up.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use gateway_agents::admission::{Candidate, RETRY_AFTER, refused};
+use gateway_agents::admission::{Candidate, RETRY_AFTER, displaced_by_newer, refused};
 use gateway_agents::registry::LiveSession;
 use gateway_store::{
     CLAIMS_MAX, ClaimResult, DifferingPlace, Incarnation, ProvedAgent, SealedAdmission, SealedAgent, SealedGeneration,
@@ -127,7 +127,7 @@ impl Replica {
                 && known.is_some_and(|known| current.generation().get() > known)
         };
         if current.as_ref().is_some_and(is_newer) {
-            return Err(refused(Code::Aborted, "a newer agent with the same token took over", None));
+            return Err(displaced_by_newer());
         }
         let highest = known.max(current.map(|session| session.generation().get())).unwrap_or_default();
         let generation = highest.saturating_add(1);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use gateway_agents::admission::{Candidate, RETRY_AFTER, refused};
+use gateway_agents::admission::{Candidate, RETRY_AFTER, displaced_by_newer, refused};
 use gateway_agents::peers::{CarriedLane, FoundSession, PeerFuture, Peers};
 use gateway_agents::registry::{LiveSession, Registry, Subject};
 use gateway_agents::relays::ExpectedLane;
@@ -121,9 +121,7 @@ impl Replica {
                 self.end_previous(&candidate.subject, previous, candidate.hello.instance);
                 Ok(Generation::new(generation))
             }
-            Claimed::Answered(ClaimResult::Displaced { .. }) => {
-                Err(refused(Code::Aborted, "a newer agent with the same token took over", None))
-            }
+            Claimed::Answered(ClaimResult::Displaced { .. }) => Err(displaced_by_newer()),
             // What is written for a cluster is fenced by the place of its agent's session.
             Claimed::NoLease | Claimed::Away if matches!(key, SessionKey::Cluster(_)) => {
                 Err(later("the store is away"))

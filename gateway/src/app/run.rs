@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::error;
 use tunnel_link::drain::{Drain, DrainResult};
 
@@ -31,8 +31,9 @@ use gateway_store::{Duty, wall_clock};
 use gateway_workspaces::kubernetes::KubernetesController;
 use gateway_workspaces::lifetimes::LifetimeController;
 
-/// Time to answer the last connections that came during a drain, once nothing else runs.
-const LATE_GRACE: Duration = Duration::from_millis(250);
+/// Time to answer the last connections that came during a drain, once nothing else runs. Their requests may be on their way for half
+/// a second, and few come so late: nothing is waited for without one.
+const LATE_GRACE: Duration = Duration::from_secs(1);
 
 /// Time limit for writing the last audit records.
 const AUDIT_GRACE: Duration = Duration::from_secs(5);
@@ -88,7 +89,9 @@ impl App {
         keep_certificates(self.certificates, self.renewal, &background, self.base.drain.draining());
         let (ended, handed, lost) = (CancellationToken::new(), self.succession.handed.clone(), &self.admin.listeners);
         let (listener, drain) = (self.listeners.public, self.base.drain.clone());
-        let served = serve_users(listener, server, for_users, drain, late.clone(), ended.clone());
+        let accepting = CancellationToken::new();
+        let guard = accepting.clone().drop_guard();
+        let served = serve_users(listener, server, for_users, drain, late.clone(), ended.clone(), guard);
         let served = until(handed.clone(), served);
         background.spawn(lost.clone().serving(served, ended.clone()));
         let (listener, drain) = (self.listeners.agents, self.base.drain.clone());
@@ -103,6 +106,8 @@ impl App {
         let drained = draining.run(&stop, &self.replaced).await;
         self.base.upstreams.close().await;
         ended.cancel();
+        // A connection that is accepted until then is one of the late ones.
+        accepting.cancelled().await;
         late.run(LATE_GRACE).await;
         leaving.run(LEAVE_GRACE).await;
         background.run(Duration::ZERO).await;
@@ -180,7 +185,7 @@ fn keep_certificates(
 }
 
 /// Accepts users' connections until the gateway ends. During a drain, each gets an answer that says so: a refused
-/// connection would look like a fault, and say nothing of when to come back.
+/// connection would look like a fault, and say nothing of when to come back. The guard goes when no more are accepted.
 async fn serve_users(
     listener: Listener,
     server: Server,
@@ -188,6 +193,7 @@ async fn serve_users(
     drain: Drain,
     late: Drain,
     ended: CancellationToken,
+    _accepting: DropGuard,
 ) {
     let serve = move |connection| server.serve(connection);
     let draining = drain.draining().clone();

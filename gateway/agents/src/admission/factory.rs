@@ -19,7 +19,7 @@ use tunnel_proto::reason::Reason;
 use tunnel_proto::version::{FEATURE_LANES, FEATURE_MOVES, FEATURE_RELAY_LANES, FEATURE_RESUME, FEATURE_SEALS};
 
 use super::claim::Claim;
-use super::{Owners, RETRY_AFTER, no_lane, refused, shutting_down};
+use super::{Owners, RETRY_AFTER, displaced_by_newer, no_lane, refused, shutting_down};
 use crate::lanes::{Lane, LaneMemory, Lanes};
 use crate::peers::MaybePeers;
 use crate::registry::{AgentPorts, ClaimRefused, LiveSession, NewSession, Registry, SessionLease, SessionWay, Subject};
@@ -150,7 +150,7 @@ impl SessionFactory {
         let claim = self.claim(session.clone(), LinkRole::First, link);
         if let Some(displaced) = displaced {
             info!(agent = %displaced.subject, session = %displaced.id, by = %session.id, "session displaced");
-            displaced.tunnel.close(Reason::Displaced, "a newer session of this agent took over");
+            displaced.close_displaced();
         }
         info!(
             agent = %session.subject, session = %session.id, generation = %session.generation(), %peer,
@@ -416,10 +416,6 @@ fn window_of(bytes: u64) -> u32 {
 /// Returns the way of a session that a Hello asks for.
 fn way_of(hello: &Hello) -> SessionWay {
     if hello.relay.is_some() { SessionWay::Relay } else { SessionWay::Direct }
-}
-
-fn displaced_by_newer() -> RpcRefused {
-    refused(Code::Aborted, "a newer agent with the same token took over", None)
 }
 
 /// Explains why there is no agreement, so that a user who started the wrong program with a token learns the right one.

@@ -217,6 +217,11 @@ impl LiveSession {
         self.is_moving() && self.instance == instance && !self.tunnel.is_ended()
     }
 
+    /// Ends it because its agent has a newer session.
+    pub(crate) fn close_displaced(&self) {
+        self.tunnel.close(Reason::Displaced, "a newer session of this agent took over");
+    }
+
     /// Returns the number of requests and streams that use the session now, those of other replicas' users among them.
     #[must_use]
     pub fn in_flight(&self) -> usize {

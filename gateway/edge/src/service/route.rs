@@ -192,23 +192,13 @@ impl Edge {
     ) -> Result<Arc<LiveSession>, EdgeAnswer> {
         let is_draining = self.drain.is_draining();
         let (session, is_unreachable) = match session {
-            None => {
+            Some(session) if !session.tunnel.is_detached() => (Some(session), false),
+            // Its agent, or another process of it, may be elsewhere.
+            here => {
                 let found = Box::pin(self.elsewhere(visit.address)).await;
-                let is_unreachable = matches!(found, FoundSession::Unreachable);
-                (found.lane(), is_unreachable)
+                let is_unreachable = found.is_unreachable();
+                (found.lane().or(here), is_unreachable)
             }
-            // Its agent, or another process of it, may be elsewhere by now.
-            Some(lane) if lane.tunnel.is_detached() => {
-                let found = Box::pin(self.elsewhere(visit.address)).await;
-                // The lane that there is already, without a link: its agent is there, and cannot bring it.
-                let is_unreachable = match &found {
-                    FoundSession::Unreachable => true,
-                    FoundSession::Lane(found) => found.tunnel.is_detached(),
-                    FoundSession::Absent => false,
-                };
-                (found.lane().or(Some(lane)), is_unreachable)
-            }
-            session => (session, false),
         };
         if let Some(session) = with_link(session).await {
             return Ok(session);
