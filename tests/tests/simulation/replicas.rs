@@ -13,7 +13,7 @@ const LONG: Duration = Duration::from_secs(45);
 
 #[test]
 fn traffic_of_another_replica_loses_nothing_when_those_that_carry_it_die() {
-    for_seeds(0..2, |seed| {
+    for_seeds(0..1, |seed| {
         let mut world = World::with_agent(seed);
         let traffic = world.traffic(E, "well", LONG);
         let mut before = world.up("well").1;
@@ -60,19 +60,19 @@ fn cut(seed: u64, cut: impl Fn(&Sim<'static>), repair: impl Fn(&Sim<'static>)) {
 
 #[test]
 fn lane_goes_on_through_another_replica_when_two_are_cut_off_from_each_other() {
-    for_seeds(0..2, |seed| cut(seed, |sim| sim.partition(R, E), |sim| sim.repair(R, E)));
+    for_seeds(0..1, |seed| cut(seed, |sim| sim.partition(R, E), |sim| sim.repair(R, E)));
 }
 
 #[test]
 fn lane_goes_on_through_another_replica_when_one_direction_between_two_is_lost() {
     for (from, to) in [(R, E), (E, R)] {
-        for_seeds(0..2, |seed| cut(seed, |sim| sim.partition_oneway(from, to), |sim| sim.repair_oneway(from, to)));
+        for_seeds(0..1, |seed| cut(seed, |sim| sim.partition_oneway(from, to), |sim| sim.repair_oneway(from, to)));
     }
 }
 
 #[test]
 fn replica_that_alone_has_lost_the_store_keeps_its_agents_and_others_reach_them() {
-    for_seeds(0..2, |seed| {
+    for_seeds(0..1, |seed| {
         let mut world = World::with_agent(seed);
         let before = world.up("well");
         let traffic = world.traffic(E, "well", LONG);
@@ -97,7 +97,7 @@ fn replica_that_alone_has_lost_the_store_keeps_its_agents_and_others_reach_them(
 
 #[test]
 fn request_costs_one_look_up_and_one_hop_and_the_next_one_none() {
-    for_seeds(0..2, |seed| {
+    for_seeds(0..1, |seed| {
         let mut world = World::with_agent(seed);
         world.run_some(1, 3_000);
         let first = world.user(E, "well", |session: Session| async move { session.stats().links });
@@ -116,7 +116,7 @@ fn request_costs_one_look_up_and_one_hop_and_the_next_one_none() {
 
 #[test]
 fn replica_that_died_with_its_agents_is_believed_in_no_longer_than_its_lease() {
-    for_seeds(0..2, |seed| {
+    for_seeds(0..1, |seed| {
         let mut world = World::with_agent(seed);
         world.run_some(1, 3_000);
         world.crash("agent");
@@ -146,7 +146,7 @@ fn replica_that_died_with_its_agents_is_believed_in_no_longer_than_its_lease() {
 
 #[test]
 fn users_wait_for_an_agent_that_is_at_another_replica_by_now() {
-    for_seeds(0..2, |seed| {
+    for_seeds(0..1, |seed| {
         let mut world = World::with_agent(seed);
         world.all_reach("well");
         for _ in 0..3 {

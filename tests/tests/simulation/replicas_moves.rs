@@ -25,7 +25,7 @@ fn one_is_left(world: &mut World, limit: Duration) {
 
 #[test]
 fn newest_of_two_processes_with_one_token_at_two_replicas_is_left() {
-    for_seeds(0..2, |seed| {
+    for_seeds(0..1, |seed| {
         let mut world = World::with_agent(seed);
         let (_, before) = world.up("well");
         world.run_some(1, 3_000);
@@ -41,7 +41,7 @@ fn newest_of_two_processes_with_one_token_at_two_replicas_is_left() {
 
 #[test]
 fn one_of_two_processes_that_begin_at_once_at_two_replicas_is_left() {
-    for_seeds(0..2, |seed| {
+    for_seeds(0..1, |seed| {
         let mut world = World::new(seed);
         world.all_run();
         world.agent("agent", "well", &[R]);
@@ -54,7 +54,7 @@ fn one_of_two_processes_that_begin_at_once_at_two_replicas_is_left() {
 
 #[test]
 fn older_of_two_processes_ends_although_its_replica_cannot_be_reached_by_the_other() {
-    for_seeds(0..2, |seed| {
+    for_seeds(0..1, |seed| {
         let mut world = World::with_agent(seed);
         world.run_some(1, 3_000);
         world.sim.partition(R, E);
@@ -71,7 +71,7 @@ fn older_of_two_processes_ends_although_its_replica_cannot_be_reached_by_the_oth
 
 #[test]
 fn two_processes_with_one_token_may_both_run_while_the_store_is_down_and_one_does_after() {
-    for_seeds(0..2, |seed| {
+    for_seeds(0..1, |seed| {
         let mut world = World::with_agent(seed);
         // The token is known at E from a process that was there.
         let twin = world.agent("twin", "well", &[E]);
@@ -96,7 +96,7 @@ fn two_processes_with_one_token_may_both_run_while_the_store_is_down_and_one_doe
 /// outside, although its own timers run.
 #[test]
 fn replica_that_comes_back_after_its_lease_writes_nothing_over_newer_claims() {
-    for_seeds(0..2, |seed| {
+    for_seeds(0..1, |seed| {
         let mut world = World::with_agent(seed);
         let (_, before) = world.up("well");
         let traffic = world.traffic(E, "well", Duration::from_secs(30));
@@ -129,7 +129,7 @@ fn replica_that_comes_back_after_its_lease_writes_nothing_over_newer_claims() {
 
 #[test]
 fn replica_that_was_cut_off_from_all_others_claims_nothing_over_a_newer_process() {
-    for_seeds(0..2, |seed| {
+    for_seeds(0..1, |seed| {
         let mut world = World::with_agent(seed);
         world.run_some(1, 3_000);
         let others = [E, OTHER, STORE];
@@ -158,7 +158,7 @@ fn replica_that_was_cut_off_from_all_others_claims_nothing_over_a_newer_process(
 
 #[test]
 fn agent_that_starts_again_at_its_replica_keeps_the_place_that_it_has_claimed() {
-    for_seeds(0..3, |seed| {
+    for_seeds(0..2, |seed| {
         let mut world = World::new(seed);
         world.all_run();
         world.agent("agent", "well", &[R]);
@@ -188,7 +188,7 @@ fn agent_that_starts_again_at_its_replica_keeps_the_place_that_it_has_claimed() 
 /// session elsewhere while the store is down, from what it does know.
 #[test]
 fn agent_whose_welcomes_were_lost_is_not_taken_for_two() {
-    for_seeds(0..2, |seed| {
+    for_seeds(0..1, |seed| {
         let mut world = World::new(seed);
         world.all_run();
         let balancer = world.agent("agent", "well", &[OTHER]);
