@@ -92,7 +92,7 @@ impl Admission {
             self.turn().await?;
         }
         // Also for resuming agents: a session closed a moment ago may still be there.
-        let Entitlement { subject, lease, owned } = self.identities.entitle(identity, hello.instance, is_new).await?;
+        let Entitlement { subject, lease, owned } = self.identities.entitle(identity, &hello, is_new).await?;
         let mut candidate = Candidate { subject, owned, lease, peer, via, hello, generation: None, lane: None };
         if let Some(peers) = self.factory.peers.as_ref().filter(|_| is_new && candidate.hello.join.is_none()) {
             candidate.generation = Some(peers.claim(&candidate).await?);
@@ -123,7 +123,7 @@ impl Admission {
     ) -> Result<Admitted, RpcRefused> {
         let SessionRequest { hello, peer, via } = request;
         let Some(peers) = &self.factory.peers else { return Err(no_lane()) };
-        let Entitlement { subject, lease, owned } = self.identities.entitle(identity, hello.instance, true).await?;
+        let Entitlement { subject, lease, owned } = self.identities.entitle(identity, &hello, true).await?;
         let candidate = Candidate { subject, owned, lease, peer, via, hello, generation: None, lane: None };
         if replica != peers.incarnation() {
             return Ok(Admitted::Elsewhere { replica, candidate: Box::new(candidate) });

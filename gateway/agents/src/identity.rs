@@ -24,6 +24,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use http::HeaderMap;
 use tokio::time::Instant;
 use tracing::warn;
+use tunnel_proto::hello::Hello;
 
 pub use self::refusal::CredentialRefusal;
 pub use self::sealed::UncheckedToken;
@@ -39,7 +40,9 @@ use gateway_auth::jwt::Moment;
 use gateway_config::{AgentAuth, Ci, CiSystem as CiSystemOf};
 use gateway_net::certificate::{BadCertificate, Certificate};
 use gateway_net::fetch::FetchSetupError;
-use gateway_store::{AccessChange, RunOwner, Store, TokenSubject, TokenUse, TokenUseOutcome, WorkspaceId, wall_clock};
+use gateway_store::{
+    AccessChange, ProvedAgent, RunOwner, Store, TokenSubject, TokenUse, TokenUseOutcome, WorkspaceId, wall_clock,
+};
 use gateway_types::token::{Token, TokenKind};
 use gateway_types::{DesiredState, ProviderName, UnixSeconds, UserName, WorkspaceName};
 
@@ -196,32 +199,51 @@ impl AgentIdentities {
     }
 
     /// Entitles an authenticated agent to a session: its workspace may run, and no other process has used up its
-    /// credential. `instance` tells processes apart: a number that each draws for itself and shares with no other. The
-    /// owner is read for new sessions; a resumed one counts in the budget that it has.
+    /// credential. The number of the Hello's `instance` tells processes apart: each draws one for itself and shares it with no
+    /// other. The owner is read for new sessions; a resumed one counts in the budget that it has. What the store does not answer
+    /// in time is taken from the Hello's seal.
     ///
     /// # Errors
     /// [`CredentialRefusal`] with the reason.
     pub async fn entitle(
         &self,
         identity: AgentIdentity,
-        instance: u64,
+        hello: &Hello,
         is_new: bool,
     ) -> Result<Entitlement, CredentialRefusal> {
-        let AgentIdentity { subject, mut lease, once, sealed } = identity;
-        match self.may_run(&subject).await {
+        let AgentIdentity { subject, mut lease, once, mut sealed } = identity;
+        if let Err(refusal) = self.may_run(&subject).await {
+            sealed = sealed.or_else(|| self.sealed_facts(&subject, &lease, hello));
             // It ran when the seal was made.
-            Err(CredentialRefusal::Unavailable(_)) if sealed.is_some() => {}
-            may => may?,
+            if !matches!(refusal, CredentialRefusal::Unavailable(_)) || sealed.is_none() {
+                return Err(refusal);
+            }
         }
         if let Some(once) = once {
-            lease.expires_at = Some(self.spend(&once, instance).await?);
+            lease.expires_at = Some(self.spend(&once, hello.instance).await?);
         }
         let owned = match sealed {
             _ if !is_new => None,
             Some(sealed) => Some(*sealed),
-            None => self.owned(&subject).await?,
+            None => match self.owned(&subject).await {
+                Err(refusal @ CredentialRefusal::Unavailable(_)) => {
+                    Some(*self.sealed_facts(&subject, &lease, hello).ok_or(refusal)?)
+                }
+                owned => owned?,
+            },
         };
         Ok(Entitlement { subject, lease, owned })
+    }
+
+    /// Returns what the seal of a known agent says about its workspace, if it counts.
+    fn sealed_facts(
+        &self,
+        subject: &Subject,
+        lease: &SessionLease,
+        hello: &Hello,
+    ) -> Option<Box<(WorkspaceId, UserName)>> {
+        let proved = ProvedAgent { token_hash: lease.proof.as_deref()?, instance: hello.instance };
+        self.seals.identify(proved, &hello.seal).filter(|sealed| sealed.subject == *subject)?.sealed
     }
 
     /// Uses up a credential that is good for one process. Returns the end of the time for which it counts.
