@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A thousand agents at three replicas behind HAProxy, on one PostgreSQL: how long each agent is without a session when its replica is
-# killed or stands still, what a rolling restart costs, and what requests for absent agents ask of the database.
+# killed or stands still, what a rolling restart costs, what an idle lane takes, and what requests for absent agents ask of the database.
 #   AGENT_COUNT=5000 RATE=200 tests/real/suites/replicas-scale.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/common.sh"
 
@@ -15,6 +15,25 @@ user_token
 
 start_fleet --config "$OUT/one.toml"
 HOSTS=$(hosts_of "$ECHO_PORT")
+
+# --- idle lanes -------------------------------------------------------------------------------------------------------
+# resident NAME : memory of a process, in bytes.
+resident() { awk '/^VmRSS:/ { print $2 * 1024 }' "/proc/${PIDS[$1]}/status"; }
+# ask_all : one request for each workspace by way of the first replica.
+ask_all() {
+  seq "$AGENT_COUNT" | xargs -P 4 -I{} curl -s --max-time 20 -o /dev/null -H "gateway-authorization: Bearer $USER_TOKEN" \
+    -H "host: $ECHO_PORT-w-{}.localhost:$PUBLIC" "http://127.0.0.1:${PUBLIC_OF[one]}/"
+}
+declare -A BEFORE GREW
+sleep 5
+for name in "${NAMES[@]}" fleet; do BEFORE[$name]=$(resident "$name"); done
+ask_all
+# Connections to the app are over by then, and lanes not yet.
+sleep 20
+lanes=$(curl -s "http://127.0.0.1:${ADMIN_OF[one]}/debug/sessions" | jq '[.[] | select(.way == "relay")] | length')
+[ "$lanes" -gt $((AGENT_COUNT / 3)) ] && ok "$lanes agents have a lane to one replica" || fail "only $lanes agents have a lane to one replica"
+for name in "${NAMES[@]}" fleet; do GREW[$name]=$((($(resident "$name") - ${BEFORE[$name]}) / lanes)); done
+echo "an idle lane takes ${GREW[one]} bytes where it ends, $((GREW[two] + GREW[three])) where it is carried and ${GREW[fleet]} at its agent" | tee -a "$OUT/figures.txt"
 
 # --- kill -9 ----------------------------------------------------------------------------------------------------------
 for name in "${NAMES[@]}"; do
