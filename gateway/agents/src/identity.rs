@@ -212,12 +212,13 @@ impl AgentIdentities {
         is_new: bool,
     ) -> Result<Entitlement, CredentialRefusal> {
         let AgentIdentity { subject, mut lease, once, mut sealed } = identity;
-        if let Err(refusal) = self.may_run(&subject).await {
-            sealed = sealed.or_else(|| self.sealed_facts(&subject, &lease, hello));
+        match self.may_run(&subject).await {
             // It ran when the seal was made.
-            if !matches!(refusal, CredentialRefusal::Unavailable(_)) || sealed.is_none() {
-                return Err(refusal);
+            Err(refusal @ CredentialRefusal::Unavailable(_)) => {
+                let facts = sealed.or_else(|| self.sealed_facts(&subject, &lease, hello));
+                sealed = Some(facts.ok_or(refusal)?);
             }
+            may => may?,
         }
         if let Some(once) = once {
             lease.expires_at = Some(self.spend(&once, hello.instance).await?);

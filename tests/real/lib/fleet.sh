@@ -54,6 +54,21 @@ open_sockets() {
 }
 close_sockets() { touch "$OUT/sockets.done"; collect sockets 60; }
 
+# rolling_restart : all replicas (lib/three-replicas.sh) under load by way of PUBLIC. Leaves its length in TOOK, in milliseconds, and the
+# number of agents that were without a session for a moment in GAPS.
+rolling_restart() {
+  load rolling "$PUBLIC" --host "$HOSTS"
+  sleep 2
+  local began
+  began=$(now_ms)
+  restart_all
+  TOOK=$(($(now_ms) - began))
+  sleep 2
+  check "all agents are up after it" until_ok 30 all_up
+  loaded rolling
+  GAPS=$(times_since "$began" | wc -l)
+}
+
 # times_since BEGAN : milliseconds after that time at which agents had a session again after they had none, in order.
 times_since() { awk -v began="$1" '$1 >= began { print $1 - began }' "$OUT"/fleet*.gaps | sort -n; }
 # are_back BEGAN COUNT : so many have had a session again since that time, and all are up.

@@ -69,16 +69,8 @@ check "all agents are up" until_ok 30 all_up
 
 # --- rolling restart --------------------------------------------------------------------------------------------------
 sleep 5
-load rolling "$PUBLIC" --host "$HOSTS"
-sleep 2
-began=$(now_ms)
-restart_all
-took=$(($(now_ms) - began))
-sleep 2
-check "all agents are up after it" until_ok 30 all_up
-loaded rolling
-gaps=$(times_since "$began" | wc -l)
-echo "rolling restart of three replicas in $took ms: $gaps of $AGENT_COUNT agents were without a session for a moment" | tee -a "$OUT/figures.txt"
+rolling_restart
+echo "rolling restart of three replicas in $TOOK ms: $GAPS of $AGENT_COUNT agents were without a session for a moment" | tee -a "$OUT/figures.txt"
 
 # --- requests for agents that are not there ---------------------------------------------------------------------------
 ABSENT=20

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use turmoil::net::{TcpListener, TcpStream};
+use turmoil::net::TcpStream;
 
 use crate::gateway_host::PORT;
 use crate::net::GATEWAY;
+use crate::shared::serve_each;
 
 /// The box's host.
 pub(crate) const MIDDLE: &str = "middle";
@@ -113,22 +113,14 @@ impl Middle {
 
 /// The box's process.
 pub(crate) async fn run(middle: Arc<Middle>) -> turmoil::Result {
-    let listener = TcpListener::bind(("0.0.0.0", PORT)).await?;
-    let mut tasks = JoinSet::new();
-    loop {
-        tokio::select! {
-            biased;
-            Some(done) = tasks.join_next(), if !tasks.is_empty() => done?,
-            accepted = listener.accept() => {
-                let (agent, _) = accepted?;
-                let down_deaf = AtomicBool::new(middle.deaf_down.load(Ordering::Relaxed));
-                let pipe = Arc::new(Pipe { down_deaf, ..Pipe::default() });
-                middle.pipes().retain(|pipe| !pipe.agent.is_cancelled() || !pipe.gateway.is_cancelled());
-                middle.pipes().push(pipe.clone());
-                tasks.spawn(carry(agent, pipe));
-            }
-        }
-    }
+    serve_each(PORT, |agent, _| {
+        let down_deaf = AtomicBool::new(middle.deaf_down.load(Ordering::Relaxed));
+        let pipe = Arc::new(Pipe { down_deaf, ..Pipe::default() });
+        middle.pipes().retain(|pipe| !pipe.agent.is_cancelled() || !pipe.gateway.is_cancelled());
+        middle.pipes().push(pipe.clone());
+        carry(agent, pipe)
+    })
+    .await
 }
 
 async fn carry(mut agent: TcpStream, pipe: Arc<Pipe>) {

@@ -10,11 +10,10 @@ use gateway_store::remote::{
     RemoteAnswer, RemoteConnection, RemoteDatabase, RemoteFuture, RemoteServer, RemoteSession, RemoteWork,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::task::JoinSet;
-use turmoil::net::{TcpListener, TcpStream};
+use turmoil::net::TcpStream;
 
 use crate::replicas_host::{EPOCH_MS, Fleet};
-use crate::shared::now;
+use crate::shared::{now, serve_each};
 
 /// The database's host.
 pub(crate) const STORE: &str = "store";
@@ -158,20 +157,11 @@ impl Database {
 
 /// The process: takes clients.
 pub(crate) async fn run(fleet: Arc<Fleet>) -> turmoil::Result {
-    let listener = TcpListener::bind(("0.0.0.0", PORT)).await?;
-    let mut tasks = JoinSet::new();
-    loop {
-        tokio::select! {
-            biased;
-            // A failed expectation in a task fails the host, and with it the test.
-            Some(done) = tasks.join_next(), if !tasks.is_empty() => done?,
-            accepted = listener.accept() => {
-                let (stream, peer) = accepted?;
-                let host = turmoil::reverse_lookup(peer.ip()).expect("a host");
-                tasks.spawn(serve(fleet.clone(), host, stream));
-            }
-        }
-    }
+    serve_each(PORT, |stream, peer| {
+        let host = turmoil::reverse_lookup(peer.ip()).expect("a host");
+        serve(fleet.clone(), host, stream)
+    })
+    .await
 }
 
 /// One client's connection, whose transaction ends with it.

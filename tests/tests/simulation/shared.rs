@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -10,14 +11,36 @@ use std::time::Duration;
 
 use gateway_agents::registry::Registry;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tunnel_link::session::Session;
 use tunnel_proto::hello::Resume;
 use tunnel_proto::mux::{ReplicaBudget, SessionError, Side};
+use turmoil::net::{TcpListener, TcpStream};
 
 use crate::gateway_host::Gateway;
 use crate::middle::Middle;
 use crate::net::Shape;
+
+/// The process of a host that serves each connection to a port in a task.
+pub(crate) async fn serve_each<F>(port: u16, mut serve: impl FnMut(TcpStream, SocketAddr) -> F) -> turmoil::Result
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let listener = TcpListener::bind(("0.0.0.0", port)).await?;
+    let mut tasks = JoinSet::new();
+    loop {
+        tokio::select! {
+            biased;
+            // A failed expectation in a task fails the host, and with it the test.
+            Some(done) = tasks.join_next(), if !tasks.is_empty() => done?,
+            accepted = listener.accept() => {
+                let (stream, peer) = accepted?;
+                tasks.spawn(serve(stream, peer));
+            }
+        }
+    }
+}
 
 /// Something to do on the gateway's host.
 pub(crate) type Job = Box<dyn FnOnce(Arc<Gateway>) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
