@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Installs what the suites in this folder run against: Debian packages, npm packages, code-server, a Python gRPC stack, the
-# Autobahn testsuite, h2spec, an ACME server, Kubernetes, grpcurl, and Go's own reading of environment templates.
+# Autobahn testsuite, h2spec, an ACME server, Kubernetes and a node that runs pods, grpcurl, and Go's own reading of environment templates.
 # Can be run again at any time; when everything is there it takes about a second. Everything but the Debian packages
 # stays below tests/real (node_modules and .cache, both ignored by git).
 #
 #   tests/real/install.sh                everything
-#   tests/real/install.sh node grpc      only these steps: debian node code-server grpc autobahn pebble kubernetes grpcurl h2spec templates
+#   tests/real/install.sh node grpc      only these steps: debian node code-server grpc autobahn pebble kubernetes pods grpcurl h2spec templates
 set -euo pipefail
 
 REAL=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
@@ -124,7 +124,7 @@ step_pebble() {
   touch "$dir/.ready"
 }
 
-# A Kubernetes cluster without machines, from the Go module in tests/real/kubernetes: one program under the names of its
+# A Kubernetes cluster, from the Go module in tests/real/kubernetes: one program under the names of its
 # parts. Compiled again when that module changes; Go keeps what it compiled, so that this is quick then.
 step_kubernetes() {
   local dir=$CACHE/kubernetes version want part
@@ -138,8 +138,14 @@ step_kubernetes() {
   (cd "$REAL/kubernetes" && quiet kubernetes env CGO_ENABLED=0 go build -trimpath -o "$dir/cluster" -ldflags "-s -w \
     -X k8s.io/component-base/version.gitVersion=v$version -X k8s.io/component-base/version.gitMajor=${version%%.*} \
     -X k8s.io/component-base/version.gitMinor=$(cut -d. -f2 <<<"$version")" .)
-  for part in etcd kube-apiserver kube-controller-manager kube-scheduler kwok kubectl; do ln -s cluster "$dir/$part"; done
+  for part in etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy kwok kubectl; do ln -s cluster "$dir/$part"; done
   printf '%s\n' "$want" >"$dir/.ready"
+}
+
+# A node that really runs pods. It needs root, Debian and control groups; without it everything else is installed all the same, and
+# run.sh says which suites are not run for that.
+step_pods() {
+  "$REAL/kubernetes/images.sh" >"$CACHE/log/pods.log" 2>&1 || say "no node that runs pods: $(tail -n 1 "$CACHE/log/pods.log") (whole output in $CACHE/log/pods.log)"
 }
 
 # go_program NAME VERSION PACKAGE : a program that Go compiles from its module, in a folder of its name.
@@ -175,12 +181,12 @@ step_templates() {
 exec 9>"$CACHE/install.lock"
 flock 9
 steps=("$@")
-[ ${#steps[@]} = 0 ] && steps=(debian node code-server grpc autobahn pebble kubernetes grpcurl h2spec templates)
+[ ${#steps[@]} = 0 ] && steps=(debian node code-server grpc autobahn pebble kubernetes pods grpcurl h2spec templates)
 for step in "${steps[@]}"; do
   case $step in
     # Without the lock: a package may start a server, which would hold it.
-    debian | node | code-server | grpc | autobahn | pebble | kubernetes | grpcurl | h2spec | templates) "step_${step//-/_}" 9>&- ;;
-    *) die "no such step: $step (steps: debian node code-server grpc autobahn pebble kubernetes grpcurl h2spec templates)" ;;
+    debian | node | code-server | grpc | autobahn | pebble | kubernetes | pods | grpcurl | h2spec | templates) "step_${step//-/_}" 9>&- ;;
+    *) die "no such step: $step (steps: debian node code-server grpc autobahn pebble kubernetes pods grpcurl h2spec templates)" ;;
   esac
 done
 say "ready"

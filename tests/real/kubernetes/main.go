@@ -1,9 +1,11 @@
-// One program that is everything a Kubernetes cluster needs but machines: the database, the API server, the controllers,
-// the scheduler, kwok, which plays the nodes and what runs on them, and kubectl. Its file name says which of them it is
-// (links with their names), so that the packages that they share are compiled, linked and kept once.
+// One program that is a Kubernetes cluster: the database, the API server, the controllers, the scheduler, kubectl, and
+// either kwok, which plays nodes and pods, or kubelet and kube-proxy, which make this machine a node with real pods. Its
+// file name says which of them it is (links with their names), so that the packages that they share are compiled, linked
+// and kept once.
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,7 +19,9 @@ import (
 	kubectl "k8s.io/kubectl/pkg/cmd"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllers "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 	"sigs.k8s.io/kwok/pkg/config"
 	kwok "sigs.k8s.io/kwok/pkg/kwok/cmd"
 	"sigs.k8s.io/kwok/pkg/log"
@@ -34,6 +38,10 @@ func main() {
 		os.Exit(cli.Run(controllers.NewControllerManagerCommand()))
 	case "kube-scheduler":
 		os.Exit(cli.Run(scheduler.NewSchedulerCommand()))
+	case "kubelet":
+		os.Exit(cli.Run(kubelet.NewKubeletCommand(context.Background())))
+	case "kube-proxy":
+		os.Exit(cli.Run(proxy.NewProxyCommand()))
 	case "kubectl":
 		os.Exit(cli.Run(kubectl.NewDefaultKubectlCommand()))
 	case "kwok":
@@ -42,7 +50,7 @@ func main() {
 			os.Exit(1)
 		}
 	default:
-		fmt.Fprintf(os.Stderr, "%q is no part of a cluster: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok, kubectl\n", name)
+		fmt.Fprintf(os.Stderr, "%q is no part of a cluster: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, kube-proxy, kwok, kubectl\n", name)
 		os.Exit(2)
 	}
 }
