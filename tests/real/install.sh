@@ -145,7 +145,9 @@ step_kubernetes() {
 # A node that really runs pods. It needs root, Debian and control groups; without it everything else is installed all the same, and
 # run.sh says which suites are not run for that.
 step_pods() {
-  "$REAL/kubernetes/images.sh" >"$CACHE/log/pods.log" 2>&1 || say "no node that runs pods: $(tail -n 1 "$CACHE/log/pods.log") (whole output in $CACHE/log/pods.log)"
+  local log=$CACHE/log/pods.log
+  [ -e "$CACHE/pods/.ready" ] || say "a node that runs pods, and its images (some minutes)"
+  "$REAL/kubernetes/images.sh" >"$log" 2>&1 || say "no node that runs pods: $(tail -n 1 "$log") (whole output in $log)"
 }
 
 # go_program NAME VERSION PACKAGE : a program that Go compiles from its module, in a folder of its name.

@@ -11,8 +11,7 @@
 set -euo pipefail
 
 KUBERNETES=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-CACHE=$KUBERNETES/../.cache
-CACHE=$(cd -- "$CACHE" && pwd)
+CACHE=$(cd -- "$KUBERNETES/../.cache" && pwd)
 PODS=$CACHE/pods
 CODE_SERVER=$(echo "$CACHE"/code-server-*)
 PACKAGES=(containerd runc containernetworking-plugins nftables iptables conntrack mmdebstrap)
@@ -53,14 +52,13 @@ layer() { tar --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -C "$2"
 
 # The image to develop in, once: it takes a minute and most of the network.
 base() {
-  local want=$INSIDE
-  [ "$(cat "$PODS/base.ready" 2>/dev/null)" = "$want" ] && return
+  [ "$(cat "$PODS/base.ready" 2>/dev/null)" != "$INSIDE" ] || return 0
   # shellcheck disable=SC1091
   . /etc/os-release
   rm -f "$PODS"/base.*
   mmdebstrap --quiet --variant=minbase --include="$INSIDE" --aptopt='Acquire::Languages "none"' --dpkgopt='path-exclude=/usr/share/doc/*' \
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' --format=tar "$VERSION_CODENAME" "$PODS/base.tar"
-  printf '%s\n' "$want" >"$PODS/base.ready"
+  printf '%s\n' "$INSIDE" >"$PODS/base.ready"
 }
 
 pause_layer() {
@@ -72,7 +70,9 @@ small_layer() {
   local name
   mkdir -p "$WORK/small/bin" "$WORK/small/tmp"
   chmod 1777 "$WORK/small/tmp"
-  tar -xOf "$PODS/base.tar" ./bin/busybox >"$WORK/small/bin/busybox" 2>/dev/null || tar -xOf "$PODS/base.tar" ./usr/bin/busybox >"$WORK/small/bin/busybox"
+  # Debian has moved it.
+  tar -xOf "$PODS/base.tar" ./bin/busybox >"$WORK/small/bin/busybox" 2>/dev/null ||
+    tar -xOf "$PODS/base.tar" ./usr/bin/busybox >"$WORK/small/bin/busybox"
   chmod 755 "$WORK/small/bin/busybox"
   for name in $("$WORK/small/bin/busybox" --list); do
     [ "$name" = busybox ] || ln -s busybox "$WORK/small/bin/$name"

@@ -11,6 +11,9 @@
 # How pods behave is in tests/real/kubernetes/stages.yaml: they run as soon as they have a node, with a few images that do not.
 
 PARTS=$CACHE/kubernetes
+# The address under which its parts reach the API server, and further lines of its file of tokens.
+API_ADDRESS=127.0.0.1
+MORE_TOKENS=''
 ISSUER=https://kubernetes.default.svc.cluster.local
 
 # start_cluster [IDENTITY] : with the argument, only what knows service accounts and objects: etcd and API server.
@@ -20,9 +23,10 @@ start_cluster() {
   mkdir -p "$KUBE"
   ETCD=$(free_port)
   API=$(free_port)
-  API_URL=https://127.0.0.1:$API
+  API_URL=https://$API_ADDRESS:$API
   ADMIN_TOKEN=$(openssl rand -hex 16)
-  (umask 077 && openssl genrsa -out "$KUBE/sa.key" 2048 && printf '%s,admin,1,"system:masters"\n' "$ADMIN_TOKEN" >"$KUBE/tokens.csv") 2>/dev/null
+  (umask 077 && openssl genrsa -out "$KUBE/sa.key" 2048 &&
+    printf '%s,admin,1,"system:masters"\n%s' "$ADMIN_TOKEN" "$MORE_TOKENS" >"$KUBE/tokens.csv") 2>/dev/null
   openssl rsa -in "$KUBE/sa.key" -pubout -out "$KUBE/sa.pub" 2>/dev/null
   start_etcd
   start_apiserver
@@ -32,7 +36,12 @@ start_cluster() {
   KUBECONFIG_ADMIN=$KUBE/admin.kubeconfig
   kubeconfig "$KUBECONFIG_ADMIN" "$ADMIN_TOKEN"
   [ "${1:-}" = identity ] && return
-  start_controllers
+  start_controllers --enable-hostpath-provisioner --controllers "$(tr -s ' \n' ',' <<<'namespace-controller deployment-controller
+    replicaset-controller garbage-collector-controller pod-garbage-collector-controller serviceaccount-controller
+    root-ca-certificate-publisher-controller resourcequota-controller endpointslice-controller
+    persistentvolume-binder-controller persistentvolumeclaim-protection-controller persistentvolume-protection-controller
+    clusterrole-aggregation-controller' | sed 's/,$//')"
+  make_storage
   start_nodes
 }
 
@@ -54,17 +63,11 @@ start_apiserver() {
   until_ok 60 api -f /readyz >/dev/null || give_up "the API server does not become ready: $(tail -n 1 "$OUT/apiserver.log")"
 }
 
-# The controllers that a workspace meets, with volumes that are folders; and what gives pods to nodes.
+# start_controllers FLAGS… : the controllers, and the scheduler.
 start_controllers() {
   spawn controllers "$PARTS/kube-controller-manager" --kubeconfig "$KUBECONFIG_ADMIN" --leader-elect=false --secure-port 0 \
     --kube-api-qps 500 --kube-api-burst 1000 --concurrent-deployment-syncs 10 --concurrent-replicaset-syncs 10 \
-    --concurrent-namespace-syncs 20 --concurrent-gc-syncs 20 --root-ca-file "$CLUSTER_CA" --enable-hostpath-provisioner \
-    --controllers "$(tr -s ' \n' ',' <<<'namespace-controller deployment-controller replicaset-controller
-      garbage-collector-controller pod-garbage-collector-controller serviceaccount-controller
-      root-ca-certificate-publisher-controller resourcequota-controller endpointslice-controller
-      persistentvolume-binder-controller persistentvolumeclaim-protection-controller persistentvolume-protection-controller
-      clusterrole-aggregation-controller' |
-      sed 's/,$//')"
+    --concurrent-namespace-syncs 20 --concurrent-gc-syncs 20 --root-ca-file "$CLUSTER_CA" "$@"
   cat >"$KUBE/scheduler.yaml" <<YAML
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -72,6 +75,10 @@ leaderElection: {leaderElect: false}
 clientConnection: {kubeconfig: $KUBECONFIG_ADMIN, qps: 500, burst: 1000}
 YAML
   spawn scheduler "$PARTS/kube-scheduler" --config "$KUBE/scheduler.yaml" --secure-port 0
+}
+
+# make_storage : volumes are folders, which a controller makes.
+make_storage() {
   kc apply -f - >/dev/null <<'YAML' || give_up "no storage class: $(tail -n 1 "$OUT/shell.log")"
 apiVersion: storage.k8s.io/v1
 kind: StorageClass

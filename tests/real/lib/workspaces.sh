@@ -8,6 +8,9 @@
 
 LABEL=workspace-gateway.dev/workspace
 SHARED_NAMESPACE=workspaces
+# The configuration of each cluster names this image, and this address of the gateway.
+TOOLS_IMAGE=example.net/tools:1
+AGENTS_ADDRESS=127.0.0.1
 # How long a standby waits for the lease of an agent that was killed.
 LEASE_SECONDS=20
 # What each workspace has as a variable. Each suite has its own, because another one beside it has it among the arguments of programs.
@@ -33,7 +36,7 @@ clusters() {
   for mode in "$@"; do
     mkdir -p "$OUT/agents/$mode"
     {
-      printf 'workspaces:\n  enabled: true\n  tools_image: example.net/tools:1\n  gateway_url: http://127.0.0.1:%s\n' "$AGENTS"
+      printf 'workspaces:\n  enabled: true\n  tools_image: %s\n  gateway_url: http://%s:%s\n' "$TOOLS_IMAGE" "$AGENTS_ADDRESS" "$AGENTS"
       if [ "$mode" = shared ]; then
         printf '  shared_namespace: %s\n' "$SHARED_NAMESPACE"
       else

@@ -4,6 +4,7 @@
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { check, end, essential, fail, ok, open, options, record, reload, save, signIn, step, until } from "../lib/browser.mjs";
+import { append, listed, openFile, shown, terminal, workbench } from "../lib/editor.mjs";
 
 // What code-server writes to the console with no proxy in between. Each entry must also be seen in the direct run of the
 // same suite, or it explains nothing.
@@ -18,48 +19,34 @@ const page = await context.newPage();
 const seen = record(page);
 const named = (text) => `${label}: ${text}`;
 const shot = (name) => page.screenshot({ path: join(out, `${label}-${name}.png`) });
-const workbench = () => page.waitForSelector(".monaco-workbench .explorer-folders-view", { timeout: 90_000 });
 
 await signIn(page, link);
 const started = Date.now();
 await essential(named("the workbench loads"), page, out, async () => {
   await page.goto(`${base}/?folder=${encodeURIComponent(folder)}`, { waitUntil: "domcontentloaded" });
-  await workbench();
-  await page.waitForSelector('.explorer-folders-view [aria-label*="notes.txt"]', { timeout: 60_000 });
+  await workbench(page);
+  await listed(page, "notes.txt", 60_000);
 });
 console.log(`${label}: workbench after ${Date.now() - started} ms`);
 
 await step(named("a file opens, takes typing and is saved to disk"), page, out, async () => {
-  await page.locator('.explorer-folders-view [aria-label*="notes.txt"]').first().dblclick();
-  const editor = page.locator('.editor-instance .monaco-editor[data-uri*="notes.txt"]').first();
-  await editor.locator(".view-lines").click();
-  await page.keyboard.press("Control+End");
-  await page.keyboard.type("typed through the browser: déjà vu 42", { delay: 5 });
-  await page.keyboard.press("Control+s");
+  await append(page, "notes.txt", "typed through the browser: déjà vu 42");
   await until("the typed text on disk", 15, () =>
     readFileSync(join(folder, "notes.txt"), "utf8") === "first line\ntyped through the browser: déjà vu 42");
 });
 await shot("edited");
 
 await step(named("a terminal runs a command"), page, out, async () => {
-  await page.keyboard.press("Control+Backquote");
-  await page.waitForSelector(".terminal-wrapper.active .xterm-screen", { timeout: 60_000 });
-  const input = page.locator(".terminal-wrapper.active textarea.xterm-helper-textarea");
-  await input.waitFor({ state: "attached" });
-  await page.locator(".terminal-wrapper.active .xterm-screen").click();
-  // The shell may not have drawn its prompt yet; it reads what was typed before that all the same.
-  await page.keyboard.type("echo tunnel-$((40+2)) > proof.txt", { delay: 5 });
-  await page.keyboard.press("Enter");
+  await terminal(page, "echo tunnel-$((40+2)) > proof.txt");
   await until("proof.txt", 30, () => existsSync(join(folder, "proof.txt")) && readFileSync(join(folder, "proof.txt"), "utf8") === "tunnel-42\n");
 });
 await step(named("the new file shows up in the explorer by itself"), page, out, async () => {
-  await page.waitForSelector('.explorer-folders-view [aria-label*="proof.txt"]', { timeout: 20_000 });
+  await listed(page, "proof.txt", 20_000);
 });
 await shot("terminal");
 
 await step(named("a Markdown preview renders (web view with a service worker)"), page, out, async () => {
-  await page.locator('.explorer-folders-view [aria-label*="page.md"]').first().dblclick();
-  await page.waitForSelector('.editor-instance .monaco-editor[data-uri*="page.md"]');
+  await openFile(page, "page.md");
   await page.keyboard.press("Control+Shift+v");
   await until("the rendered heading", 40, async () => {
     for (const frame of page.frames()) {
@@ -72,12 +59,10 @@ await shot("preview");
 
 await step(named("a reload brings the workbench and the file back"), page, out, async () => {
   await reload(page, seen);
-  await workbench();
+  await workbench(page);
   // Which editors were open is written in idle time, so an early reload may forget it; the file itself may not be lost.
-  await page.locator('.explorer-folders-view [aria-label*="notes.txt"]').first().dblclick();
-  await page.waitForSelector('.editor-instance .monaco-editor[data-uri*="notes.txt"]', { timeout: 60_000 });
-  await until("the text in the editor", 30, async () =>
-    (await page.locator('.monaco-editor[data-uri*="notes.txt"] .view-lines').first().innerText()).replaceAll("\u00a0", " ").includes("déjà vu 42"));
+  await openFile(page, "notes.txt", 60_000);
+  await shown(page, "notes.txt", "déjà vu 42");
 });
 await shot("reloaded");
 

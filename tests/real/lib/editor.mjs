@@ -1,0 +1,42 @@
+// What people do in the workbench of VS Code, for suites that drive it.
+
+import { until } from "./checks.mjs";
+
+export const workbench = (page) => page.waitForSelector(".monaco-workbench .explorer-folders-view", { timeout: 90_000 });
+
+export const listed = (page, name, timeout) => page.waitForSelector(`.explorer-folders-view [aria-label*="${name}"]`, { timeout });
+
+// Opens a file of the explorer for good, not as a preview; the place where it is edited.
+export async function openFile(page, name, timeout = 30_000) {
+  await page.locator(`.explorer-folders-view [aria-label*="${name}"]`).first().dblclick();
+  const editor = page.locator(`.editor-instance .monaco-editor[data-uri*="${name}"]`).first();
+  await editor.waitFor({ timeout });
+  return editor;
+}
+
+// Types at the end of a file and saves it.
+export async function append(page, name, text) {
+  const editor = await openFile(page, name);
+  await editor.locator(".view-lines").click();
+  await page.keyboard.press("Control+End");
+  await page.keyboard.type(text, { delay: 5 });
+  await page.keyboard.press("Control+s");
+}
+
+// Opens a terminal and runs a command in it.
+export async function terminal(page, command) {
+  await page.keyboard.press("Control+Backquote");
+  await page.waitForSelector(".terminal-wrapper.active .xterm-screen", { timeout: 60_000 });
+  const input = page.locator(".terminal-wrapper.active textarea.xterm-helper-textarea");
+  await input.waitFor({ state: "attached" });
+  await page.locator(".terminal-wrapper.active .xterm-screen").click();
+  // The shell may not have drawn its prompt yet; it reads what was typed before that all the same.
+  await page.keyboard.type(command, { delay: 5 });
+  await page.keyboard.press("Enter");
+}
+
+// The text that the editor of a file shows.
+export async function shown(page, name, text) {
+  await until("the text in the editor", 30, async () =>
+    (await page.locator(`.monaco-editor[data-uri*="${name}"] .view-lines`).first().innerText()).replaceAll("\u00a0", " ").includes(text));
+}

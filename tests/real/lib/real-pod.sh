@@ -1,0 +1,109 @@
+# shellcheck shell=bash
+# Workspaces in real pods, for a suite: a node, the gateway, and a cluster agent that has the rights of deploy/rbac and nothing else.
+# Sourced after common.sh, kubernetes.sh, workspaces.sh, machine.sh and node.sh:
+#
+#   own_machine "$@"
+#   real_cluster unique
+#   create unique mine "$(devfile localhost/dev:1)" && state_within 60 mine Running
+#   in_pod mine id -u
+#
+# What the pods of a workspace went through is in pods.log, with milliseconds: see `step_of`.
+
+# shellcheck disable=SC2034
+TOOLS_IMAGE=localhost/tools:1
+# shellcheck disable=SC2034
+AGENTS_ADDRESS=$NODE_ADDRESS
+
+# real_cluster MODE : everything, ready to make workspaces in that cluster.
+real_cluster() {
+  MODE=$1
+  start_node
+  images_are_here
+  rights "$MODE"
+  clusters "$MODE"
+  # Agents in pods come from another address than people.
+  GATEWAY_ENV+=("GATEWAY_LISTEN__AGENTS=0.0.0.0:$AGENTS")
+  start_gateway
+  user_token
+  cluster_agent agent "$MODE"
+  watch_pods
+}
+
+# images_are_here : a workspace asks for its images to be pulled, always. There is no registry, so the cluster takes those it has.
+images_are_here() {
+  kc apply -f - >/dev/null <<'YAML' || give_up "pods cannot be changed: $(tail -n 1 "$OUT/shell.log")"
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: images-are-here}
+spec:
+  matchConstraints:
+    resourceRules:
+      - {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}
+  failurePolicy: Fail
+  reinvocationPolicy: Never
+  mutations:
+    - patchType: JSONPatch
+      jsonPatch:
+        expression: >-
+          object.spec.containers.map(c, object.spec.containers.indexOf(c)).map(i,
+            JSONPatch{op: "replace", path: "/spec/containers/" + string(i) + "/imagePullPolicy", value: "IfNotPresent"}) +
+          object.spec.?initContainers.orValue([]).map(c, object.spec.initContainers.indexOf(c)).map(i,
+            JSONPatch{op: "replace", path: "/spec/initContainers/" + string(i) + "/imagePullPolicy", value: "IfNotPresent"})
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: images-are-here}
+spec: {policyName: images-are-here}
+YAML
+}
+
+# watch_pods : follows the pods of workspaces. A line of pods.log is MILLISECONDS WORKSPACE:POD, and what is so from then on, among
+# `scheduled`, `tools` (copied), `started` (its containers) and `leaving`.
+watch_pods() {
+  # shellcheck disable=SC2016
+  spawn pods bash -c '"$@" | while IFS="|" read -r name scheduled tools started leaving; do
+    echo "$(date +%s%3N) $name${scheduled:+ scheduled}${tools:+ tools}${started:+ started}${leaving:+ leaving}"
+  done' - "$PARTS/kubectl" --kubeconfig "$KUBECONFIG_ADMIN" get pods -A -l "$LABEL" --watch -o jsonpath="$(tr -d '\n' <<TEMPLATE
+{.metadata.labels.${LABEL//./\\.}}:{.metadata.name}|{.status.conditions[?(@.type=="PodScheduled")].reason}
+{.status.conditions[?(@.type=="PodScheduled")].lastTransitionTime}|
+{.status.initContainerStatuses[?(@.name=="gw-tools")].state.terminated.finishedAt}|
+{.status.containerStatuses[0].state.running.startedAt}|{.metadata.deletionTimestamp}
+TEMPLATE
+  )"$'{"\\n"}'
+}
+
+# step_of WORKSPACE STEP SINCE : milliseconds from then to the first time that a pod of the workspace came so far.
+step_of() {
+  awk -v name="$1:" -v step=" $2" -v since="$3" '$1 >= since && index($2, name) == 1 && index($0, step) { print $1 - since; exit }' "$OUT/pods.log"
+}
+
+# pod_of NAME : the name of its pod that is not about to go.
+pod_of() {
+  kc -n "$(namespace_of "$MODE" "$1")" get pods -l "$LABEL=$1" \
+    -o jsonpath='{range .items[*]}{.metadata.name} {.metadata.deletionTimestamp}{"\n"}{end}' |
+    awk 'NF == 1 { print $1; exit }'
+}
+
+# in_pod NAME COMMAND… : runs it in the workspace's pod, as kubectl does, in the container `main` or CONTAINER.
+# in_pod_sh NAME LINE : a line of shell.
+in_pod() { kc -n "$(namespace_of "$MODE" "$1")" exec "$(pod_of "$1")" -c "${CONTAINER:-main}" -- "${@:2}"; }
+in_pod_sh() { in_pod "$1" /bin/sh -c "$2"; }
+# says NAME WANT LINE : what the line of shell prints is exactly this.
+says() {
+  local said
+  said=$(in_pod_sh "$1" "$3") || { echo "$said"; return 1; }
+  [ "$said" = "$2" ] || { echo "want $2, got $said"; return 1; }
+}
+
+# all_ended NAMESPACE : no pod there has a container that runs. The cluster may show the pods for another moment.
+all_ended() {
+  local running
+  running=$(kc -n "$1" get pods -o jsonpath='{range .items[*].status.containerStatuses[*]}{.name} {.state.running.startedAt}{"\n"}{end}' |
+    awk 'NF == 2')
+  [ -z "$running" ] || { echo "$running"; return 1; }
+}
+
+editor_answers() { visit -f "http://$(host_of 60001 "$1")/healthz"; }
+
+note() { printf 'note  %s: %s\n' "$SUITE" "$*"; }
+seconds() { awk -v ms="$1" 'BEGIN { printf "%.1f", ms / 1000 }'; }
