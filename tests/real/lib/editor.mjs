@@ -1,4 +1,4 @@
-// What people do in the workbench of VS Code, for suites that drive it.
+// Steps in the workbench of VS Code, shared by the suites that drive it.
 
 import { until } from "./checks.mjs";
 

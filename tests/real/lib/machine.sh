@@ -47,7 +47,9 @@ own_machine() {
       for place in $REAL_MACHINE; do echo 0 >"$place/cgroup.procs"; done
       exec unshare -C "$0" "$@"' "$0" "$@" </dev/null 2>&1 &
   unshare=$!
-  trap 'pkill -TERM -P "$unshare"' INT TERM HUP
+  # Ctrl-C reaches what is inside by itself.
+  trap : INT
+  trap 'pkill -TERM -P "$unshare"' TERM HUP
   while kill -0 "$unshare" 2>/dev/null; do
     wait "$unshare"
     status=$?

@@ -84,7 +84,7 @@ tools_image() {
     ctr -n k8s.io images import -
 }
 
-# kubelet_authority : the kubelet answers only who has a certificate of it: the API server. A pod could ask it too, by its address.
+# kubelet_authority : the kubelet answers only the API server, which has a certificate of this authority. Pods reach its port as well.
 kubelet_authority() {
   (
     cd "$MACHINE" || exit
