@@ -4,8 +4,8 @@
 #   docker build --file deploy/images/tools.Dockerfile --tag workspace-tools:0.1.0 \
 #     --build-arg EDITOR_SHA256=THE_SUM_OF_THE_ARCHIVE_THAT_YOU_TRUST .
 #
-# A pod's first container copies /workspace-tools to a folder that the others see (`/bin/cp`, as user 5001), so it has to be complete
-# in itself: deploy/images/tools.files says what has to be there. The agent is static and runs in any image; the editor brings its own
+# A pod's first container copies /workspace-tools to a folder that the others see (a script for `/bin/sh`, as user 5001), so it has to
+# be complete in itself: deploy/images/tools.files says what has to be there. The next one clones projects with this image's own git. The agent is static and runs in any image; the editor brings its own
 # node, which needs glibc 2.28 or later: an image of musl has no editor, and everything else.
 ARG BUILD_IMAGE=rust:1.95.0-alpine3.22
 ARG RUN_IMAGE=debian:13.1-slim
@@ -33,6 +33,9 @@ RUN curl --fail --location --proto '=https' --output /tmp/editor.tar.gz \
     && rm /tmp/editor.tar.gz
 
 FROM ${RUN_IMAGE}
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends ca-certificates git \
+    && rm -rf /var/lib/apt/lists/*
 COPY --from=agent /src/target/release/workspace-agent-slim /workspace-tools/bin/workspace-agent
 COPY --from=editor /editor /workspace-tools/lib/code-server
 COPY deploy/images/tools.files /workspace-tools/files
@@ -42,6 +45,6 @@ RUN ln -s ../lib/code-server/bin/code-server /workspace-tools/bin/code-server \
     && while read -r file; do \
          test -x "/workspace-tools/$file" || { echo "not there, or not to be run: $file"; exit 1; }; \
        done < /workspace-tools/files \
-    && test -x /bin/cp
+    && test -x /bin/sh && git --version
 USER 5001:0
-CMD ["/bin/cp", "-Rf", "/workspace-tools/.", "/workspace-gateway/tools/"]
+CMD ["/bin/sh", "/workspace-gateway/scripts/prepare.sh"]

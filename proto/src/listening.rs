@@ -1,4 +1,5 @@
-//! The ports of a workspace on which something listens, as its agent reports them to a gateway that asks.
+//! What a workspace's agent says of its workspace when a gateway asks: the ports on which something listens, and what became of the
+//! commands that began with it.
 //!
 //! The gateway opens a channel to [`LISTENING_PORT`], and the agent answers with one message and ends the channel. So nothing is
 //! sent while it is not asked for, and no answer is older than its question.
@@ -15,43 +16,117 @@ pub const LISTENING_PORT: u16 = 0;
 /// Most ports that an agent says and a gateway takes; those with the lowest numbers.
 pub const LISTENING_MAX: usize = 256;
 
-/// Largest encoded message that a gateway reads, in bytes: [`LISTENING_MAX`] ports take six each today, and fields to come
-/// have as much again.
+/// Largest encoded message that a gateway reads, in bytes: [`LISTENING_MAX`] ports take six each today, and commands the rest.
 pub const LISTENING_BYTES_MAX: usize = 4096;
 
-/// The bytes are no list of ports.
+/// Most commands that an agent says and a gateway takes.
+pub const COMMANDS_MAX: usize = 32;
+
+/// Longest text of a command, in bytes; longer ones are cut.
+pub const COMMAND_TEXT_BYTES_MAX: usize = 160;
+
+/// The bytes are no such message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("a list of listening ports that cannot be read")]
 pub struct BadListening;
 
-/// Writes the ports, the first [`LISTENING_MAX`] of them.
-#[must_use]
-pub fn encode(ports: impl IntoIterator<Item = u16>) -> Bytes {
-    let one = |number: u16| wire::ListeningPort { number: u32::from(number) };
-    let ports = ports.into_iter().take(LISTENING_MAX).map(one).collect();
-    wire::Listening { ports }.encode_to_vec().into()
+/// A command that began with the workspace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StartCommand {
+    /// The container that it ran in.
+    pub container: String,
+    /// Its id in the devfile.
+    pub id: String,
+    /// Its exit status once it has ended, 128 and the signal's number for one that a signal ended.
+    pub status: Option<u32>,
+    /// What it wrote last, of one that failed.
+    pub last_line: String,
 }
 
-/// Reads the ports: in the order of their numbers, each once, and no more than [`LISTENING_MAX`].
-///
-/// # Errors
-/// [`BadListening`] for bytes that are no such message, are longer than [`LISTENING_BYTES_MAX`], or name no port.
-pub fn decode(bytes: &[u8]) -> Result<Vec<u16>, BadListening> {
-    if bytes.len() > LISTENING_BYTES_MAX {
-        return Err(BadListening);
+impl StartCommand {
+    /// Returns whether it ended with anything but success.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.status.is_some_and(|status| status != 0)
     }
-    let message = wire::Listening::decode(bytes).map_err(|_malformed| BadListening)?;
-    let mut ports = Vec::with_capacity(message.ports.len().min(LISTENING_MAX));
-    for port in message.ports {
-        match u16::try_from(port.number) {
-            Ok(number) if number > 0 => ports.push(number),
-            Ok(_) | Err(_) => return Err(BadListening),
+
+    /// Makes its texts short, and plain: they are shown on terminals and pages.
+    fn plain(self) -> Self {
+        let plain = |text: &str| {
+            let mut plain: String = text.chars().map(|one| if one.is_control() { ' ' } else { one }).collect();
+            while plain.len() > COMMAND_TEXT_BYTES_MAX {
+                plain.pop();
+            }
+            plain
+        };
+        Self { container: plain(&self.container), id: plain(&self.id), last_line: plain(&self.last_line), ..self }
+    }
+
+    fn to_wire(&self) -> wire::StartCommand {
+        let Self { container, id, status, last_line } = self.clone().plain();
+        wire::StartCommand { container, id, status, last_line }
+    }
+}
+
+/// What an agent says of its workspace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listening {
+    /// The ports on which something listens, in the order of their numbers, each once.
+    pub ports: Vec<u16>,
+    /// The commands that began with it, those that failed first.
+    pub commands: Vec<StartCommand>,
+}
+
+impl Listening {
+    /// Makes one of ports alone.
+    #[must_use]
+    pub fn of_ports(ports: impl IntoIterator<Item = u16>) -> Self {
+        Self { ports: ports.into_iter().collect(), commands: Vec::new() }
+    }
+
+    /// Writes the message: the first [`LISTENING_MAX`] ports, and as many commands as there is room for in
+    /// [`LISTENING_BYTES_MAX`], those that failed first.
+    #[must_use]
+    pub fn encode(mut self) -> Bytes {
+        let one = |number: u16| wire::ListeningPort { number: u32::from(number) };
+        let ports = self.ports.into_iter().take(LISTENING_MAX).map(one).collect();
+        let mut message = wire::Listening { ports, commands: Vec::new() };
+        self.commands.sort_by_key(|command| !command.has_failed());
+        for command in self.commands.iter().take(COMMANDS_MAX) {
+            message.commands.push(command.to_wire());
+            if message.encoded_len() > LISTENING_BYTES_MAX {
+                message.commands.pop();
+                break;
+            }
         }
+        message.encode_to_vec().into()
     }
-    ports.sort_unstable();
-    ports.dedup();
-    ports.truncate(LISTENING_MAX);
-    Ok(ports)
+
+    /// Reads the message: ports in the order of their numbers, each once, and no more than [`LISTENING_MAX`].
+    ///
+    /// # Errors
+    /// [`BadListening`] for bytes that are no such message, are longer than [`LISTENING_BYTES_MAX`], or name no port.
+    pub fn decode(bytes: &[u8]) -> Result<Self, BadListening> {
+        if bytes.len() > LISTENING_BYTES_MAX {
+            return Err(BadListening);
+        }
+        let message = wire::Listening::decode(bytes).map_err(|_malformed| BadListening)?;
+        let mut ports = Vec::with_capacity(message.ports.len().min(LISTENING_MAX));
+        for port in message.ports {
+            match u16::try_from(port.number) {
+                Ok(number) if number > 0 => ports.push(number),
+                Ok(_) | Err(_) => return Err(BadListening),
+            }
+        }
+        ports.sort_unstable();
+        ports.dedup();
+        ports.truncate(LISTENING_MAX);
+        let command = |command: wire::StartCommand| {
+            let wire::StartCommand { container, id, status, last_line } = command;
+            StartCommand { container, id, status, last_line }.plain()
+        };
+        Ok(Self { ports, commands: message.commands.into_iter().take(COMMANDS_MAX).map(command).collect() })
+    }
 }
 
 #[cfg(test)]
@@ -60,29 +135,55 @@ mod tests {
 
     #[test]
     fn ports_come_back_sorted_and_each_once() {
-        assert_eq!(decode(&encode([8080, 22, 8080, 65535])), Ok(vec![22, 8080, 65535]));
-        assert_eq!(decode(&encode([])), Ok(Vec::new()));
+        assert_eq!(
+            Listening::decode(&Listening::of_ports([8080, 22, 8080, 65535]).encode()),
+            Ok(Listening::of_ports([22, 8080, 65535]))
+        );
+        assert_eq!(Listening::decode(&Listening::of_ports([]).encode()), Ok(Listening::of_ports([])));
     }
 
     #[test]
     fn no_peer_makes_it_keep_more_than_the_bound() {
-        let all = encode(1..=u16::MAX);
+        let all = Listening::of_ports(1..=u16::MAX).encode();
         assert!(all.len() <= LISTENING_BYTES_MAX, "{} bytes", all.len());
-        assert_eq!(decode(&all).map(|ports| ports.len()), Ok(LISTENING_MAX));
+        assert_eq!(Listening::decode(&all).map(|said| said.ports.len()), Ok(LISTENING_MAX));
         // A peer that knows no bound: two bytes for a port without a number's value beyond one byte.
         let many = [0x0a, 0x02, 0x08, 0x50].repeat(LISTENING_BYTES_MAX / 4);
-        assert_eq!(decode(&many), Ok(vec![80]));
+        assert_eq!(Listening::decode(&many), Ok(Listening::of_ports([80])));
         let mut more = many.clone();
         more.extend_from_slice(&[0x0a, 0x02, 0x08, 0x50]);
-        assert_eq!(decode(&more), Err(BadListening));
+        assert_eq!(Listening::decode(&more), Err(BadListening));
+        // Commands without a text: two bytes each.
+        let many = [0x12, 0x00].repeat(LISTENING_BYTES_MAX / 2);
+        assert_eq!(Listening::decode(&many).map(|said| said.commands.len()), Ok(COMMANDS_MAX));
     }
 
     #[test]
     fn what_is_no_port_and_no_message_is_refused() {
-        let zero = wire::Listening { ports: vec![wire::ListeningPort { number: 0 }] };
-        let large = wire::Listening { ports: vec![wire::ListeningPort { number: 65_536 }] };
+        let zero = wire::Listening { ports: vec![wire::ListeningPort { number: 0 }], commands: Vec::new() };
+        let large = wire::Listening { ports: vec![wire::ListeningPort { number: 65_536 }], commands: Vec::new() };
         for bytes in [zero.encode_to_vec(), large.encode_to_vec(), vec![0x0a, 0xff], b"HTTP/1.1 200 OK".to_vec()] {
-            assert_eq!(decode(&bytes), Err(BadListening), "{bytes:?}");
+            assert_eq!(Listening::decode(&bytes), Err(BadListening), "{bytes:?}");
         }
+    }
+
+    #[test]
+    fn commands_that_failed_come_first_and_all_that_fit_and_are_plain() {
+        let command = |number: usize, status| StartCommand {
+            container: "main".to_owned(),
+            id: format!("command-{number}"),
+            status,
+            last_line: format!("\u{1b}[31m{}\n", "é".repeat(200)),
+        };
+        let commands = (0..40).map(|number| command(number, (number % 2 == 1).then_some(243))).collect();
+        let bytes = Listening { ports: (1..=256).collect(), commands }.encode();
+        assert!(bytes.len() <= LISTENING_BYTES_MAX, "{} bytes", bytes.len());
+        let said = Listening::decode(&bytes).expect("a message");
+        assert_eq!(said.ports.len(), 256);
+        assert!(said.commands.len() > 8 && said.commands.iter().all(StartCommand::has_failed), "{:?}", said.commands);
+        let line = &said.commands[0].last_line;
+        assert!(line.len() <= COMMAND_TEXT_BYTES_MAX && line.starts_with(" [31mé"), "{line:?}");
+        let running = Listening { ports: Vec::new(), commands: vec![command(0, None)] };
+        assert_eq!(Listening::decode(&running.encode()).expect("a message").commands[0].status, None);
     }
 }

@@ -3,11 +3,13 @@
 //! The log is on standard error and stays as it is. Writing has a thread of its own, which is not waited for: an output that
 //! is not read must not hold up the agent.
 
-use std::io::{IsTerminal as _, Write as _, stdout};
+use std::io::{self, IsTerminal as _, Write as _, stdout};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
+use tracing::warn;
 use tunnel_proto::hello::Welcome;
 
 use crate::dial::Observer;
@@ -20,6 +22,27 @@ const INTERVAL: Duration = Duration::from_secs(2);
 
 /// Stack of the thread, which holds paths, one table of the kernel and a few lines.
 const STACK_BYTES: usize = 256 * 1024;
+
+/// Makes an observer that writes a file once the agent is connected, for probes beside it. A file of a process before this one is
+/// removed here: it said nothing about this one.
+///
+/// # Errors
+/// The system's, if there is such a file and it cannot be removed.
+pub fn ready_file(path: &Path) -> io::Result<Observer> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let mut path = Some(path.to_owned());
+    Ok(Box::new(move |event| {
+        if matches!(event, AgentEvent::Connected { .. })
+            && let Some(path) = path.take()
+            && let Err(error) = std::fs::File::create(&path)
+        {
+            warn!(path = %path.display(), %error, "the file that says that this agent is connected cannot be written");
+        }
+    }))
+}
 
 /// Makes an observer that tells a person when the workspace is connected, once. At a terminal it goes on to tell of ports on
 /// which something begins to listen, for as long as the agent has it.

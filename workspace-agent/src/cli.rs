@@ -152,6 +152,14 @@ pub struct RunArguments {
     #[arg(long, env = "WORKSPACE_AGENT_TERMINAL")]
     pub terminal: bool,
 
+    /// Folder of the logs of a pod's containers: from it the gateway learns, when it asks, which commands of the start failed.
+    #[arg(long, value_name = "FOLDER", env = "WORKSPACE_AGENT_LOGS_DIR")]
+    pub logs_dir: Option<PathBuf>,
+
+    /// File to write once the agent is connected, for the probes of a pod; one that is there is removed first.
+    #[arg(long, value_name = "FILE", env = "WORKSPACE_AGENT_READY_FILE")]
+    pub ready_file: Option<PathBuf>,
+
     /// Port never to expose. Repeatable.
     #[arg(long = "deny-port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub denied_ports: Vec<u16>,
@@ -196,6 +204,7 @@ impl RunArguments {
             lanes: self.lanes,
             memory_budget: self.memory_budget.0,
             terminal,
+            logs: self.logs_dir,
         })
     }
 }

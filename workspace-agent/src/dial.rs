@@ -100,7 +100,7 @@ pub enum DialEnded {
 }
 
 /// Event in the life of an agent.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub enum AgentEvent<'a> {
     /// It dials.
     Dialing,

@@ -4,6 +4,7 @@
 //! * `dial` keeps it connected: dials, serves channels, redials with jitter, and stops only when a person has to act.
 //! * `ports` decides which local ports are reached, and how; `listening` reads which of them something listens on.
 //! * `terminal`: shells of this machine, and their page. They outlive their connections.
+//! * `start_commands` reads what became of the commands with which a workspace in a pod began.
 //! * `announce` writes to the person who started the agent where the workspace is.
 //! * `ci` runs the command of a CI job, and holds a failed job open for its owner.
 //! * `cli`, `program`: the command line and the two programs, one with the feature `cluster` and one without.
@@ -20,8 +21,10 @@ pub mod dial;
 pub mod listening;
 pub mod ports;
 pub mod program;
+mod start_commands;
 pub mod terminal;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
@@ -55,15 +58,17 @@ pub struct Options {
     pub memory_budget: u64,
     /// Terminals that it serves, if it does.
     pub terminal: Option<Terminals>,
+    /// Folder of the logs of the workspace's containers, if it is in a pod.
+    pub logs: Option<PathBuf>,
 }
 
 impl Options {
     /// Makes an agent of this machine, whose parts can then be replaced.
     #[must_use]
     pub fn agent(self) -> Agent<LocalMachine> {
-        let Self { gateway, transport, token, ports, lanes, memory_budget, terminal } = self;
+        let Self { gateway, transport, token, ports, lanes, memory_budget, terminal, logs } = self;
         let told = if terminal.is_some() { with_terminal(&ports) } else { ports.clone() };
-        let network = LocalMachine { gateway, ports, terminals: terminal };
+        let network = LocalMachine { gateway, ports, terminals: terminal, logs: logs.map(Into::into) };
         let lanes = lanes.clamp(1, LANES_MAX);
         Agent { transport, lanes, budget: ReplicaBudget::new(memory_budget), ..Agent::new(network, token, told) }
     }
@@ -86,7 +91,7 @@ fn with_terminal(ports: &Arc<Ports>) -> Arc<Ports> {
 #[derive(Clone)]
 pub enum TokenSource {
     /// A file, read for each dial.
-    File(std::path::PathBuf),
+    File(PathBuf),
     /// A value, for agents inside another program.
     Value(Arc<str>),
     /// No token: the client certificate identifies the agent.

@@ -3,6 +3,7 @@
 
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::Parser;
 use program_log::{stderr, wants_colours, watch_panics};
 use tokio::runtime::Builder;
@@ -15,9 +16,9 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tunnel_link::causes;
 use tunnel_link::memory::giving_back;
 
-use crate::DialEnded;
-use crate::ci;
-use crate::cli::{AgentCli, CiArguments, WorkspaceCommand};
+use crate::cli::{AgentCli, CiArguments, RunArguments, WorkspaceCommand};
+use crate::dial::Observer;
+use crate::{AgentEvent, DialEnded, Options, announce, ci};
 
 /// Exit status for a configuration that cannot work (`EX_USAGE` of sysexits).
 const BAD_CONFIGURATION: u8 = 64;
@@ -100,10 +101,9 @@ fn workspace(command: WorkspaceCommand) -> ExitCode {
     match command {
         WorkspaceCommand::Run(arguments) => {
             log(LevelFilter::INFO);
-            match arguments.options() {
+            match observed(arguments) {
                 // One thread: an agent moves bytes for one workspace and has to stay small.
-                Ok(options) => {
-                    let observer = crate::announce::observer(&options);
+                Ok((options, observer)) => {
                     finish(Builder::new_current_thread(), |stop| crate::run_observed(options, observer, stop))
                 }
                 Err(error) => fail(&error, BAD_CONFIGURATION),
@@ -120,6 +120,20 @@ fn workspace(command: WorkspaceCommand) -> ExitCode {
             ended.unwrap_or(ExitCode::FAILURE)
         }
     }
+}
+
+/// Reads the options of an agent, and makes the observer that tells people and probes of it.
+fn observed(mut arguments: RunArguments) -> anyhow::Result<(Options, Observer)> {
+    let ready_file = arguments.ready_file.take();
+    let options = arguments.options()?;
+    let mut person = announce::observer(&options);
+    let Some(path) = ready_file else { return Ok((options, person)) };
+    let mut probe = announce::ready_file(&path).with_context(|| format!("--ready-file {}", path.display()))?;
+    let both = move |event: AgentEvent<'_>| {
+        probe(event);
+        person(event);
+    };
+    Ok((options, Box::new(both)))
 }
 
 /// Runs the command of a CI job, whatever is wrong with anything else.

@@ -61,6 +61,10 @@ pub struct ClusterConfig {
     pub runtime_class: Option<String>,
     /// Whether processes may gain privileges; only with a runtime class or user namespaces.
     pub allow_privilege_escalation: bool,
+    /// `imagePullPolicy` of containers; `None` leaves it to Kubernetes, which asks the registry anew for `latest` alone. Left out of
+    /// the JSON then, so that configurations stored before this field existed stay the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image_pull_policy: Option<PullPolicy>,
     /// Secrets with which images are pulled; no name is there twice, and all are in the shared namespace, if any.
     pub image_pull_secrets: Vec<SecretRef>,
     /// Annotations of all objects.
@@ -81,6 +85,32 @@ pub struct ClusterConfig {
     pub ci_access: CiAccess,
 }
 
+/// When a node asks the registry for an image (Kubernetes, "Images", imagePullPolicy).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PullPolicy {
+    /// At each start of a container: a registry that is away stops every start.
+    Always,
+    /// Where the node does not have it.
+    IfNotPresent,
+    /// Never: images are on the nodes.
+    Never,
+}
+
+impl PullPolicy {
+    /// All policies.
+    pub const ALL: [Self; 3] = [Self::Always, Self::IfNotPresent, Self::Never];
+
+    /// Returns its name in Kubernetes.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Always => "Always",
+            Self::IfNotPresent => "IfNotPresent",
+            Self::Never => "Never",
+        }
+    }
+}
+
 impl Default for ClusterConfig {
     fn default() -> Self {
         Self {
@@ -95,6 +125,7 @@ impl Default for ClusterConfig {
             user_namespaces: false,
             runtime_class: None,
             allow_privilege_escalation: false,
+            image_pull_policy: None,
             image_pull_secrets: Vec::new(),
             annotations: BTreeMap::new(),
             labels: BTreeMap::new(),

@@ -27,6 +27,7 @@ pub use self::problem::FrozenProblem;
 pub use self::role::{FrozenObject, Inventory, Owner, Role};
 use super::cluster_config::ClusterConfig;
 use super::devfile::Devfile;
+use super::project::Project;
 use gateway_types::{ClusterName, WorkspaceName, Zone};
 
 /// The largest frozen config, in bytes of its canonical JSON: a message carries it whole, and etcd takes objects of 1.5 MiB.
@@ -50,6 +51,8 @@ pub struct Facts<'a> {
     pub public_url: &'a str,
     /// URL that agents dial, if the cluster's configuration has none.
     pub agents_url: &'a str,
+    /// Projects to clone before the editor starts, at most [`PROJECTS_MAX`](crate::project::PROJECTS_MAX).
+    pub projects: &'a [Project],
 }
 
 /// A workspace's Kubernetes objects.

@@ -6,6 +6,7 @@
 //! * [`devfile`]: the source of a workspace. [`cluster_config`]: the permissions of a cluster.
 //! * [`frozen`]: a workspace's Kubernetes objects, made once of the two and stored byte for byte; `validate` refuses fields
 //!   that it does not know, also in what is stored.
+//! * [`project`]: what is cloned into a workspace.
 //! * [`pipeline`]: the definition of a workspace's CI job, made of a devfile. [`shell`]: words that a shell reads.
 //! * [`environment`]: environments of CI jobs: facts, names, templates, manifests and labels.
 //!
@@ -19,5 +20,6 @@ pub mod document;
 pub mod environment;
 pub mod frozen;
 pub mod pipeline;
+pub mod project;
 pub mod shell;
 pub mod syntax;

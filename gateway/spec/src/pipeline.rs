@@ -20,6 +20,7 @@ use std::time::Duration;
 pub use self::problem::PipelineProblem;
 pub(crate) use self::yaml::Yaml;
 use super::devfile::Devfile;
+use super::project::Project;
 use gateway_types::{JobTime, WorkspaceName, Zone};
 
 /// The largest definition, in bytes: the most that CI systems take of one file.
@@ -130,15 +131,6 @@ pub struct PipelineFacts<'a> {
     /// The workspace's variables. Their values come as the variables `GW_VAR_1`, `GW_VAR_2` and so on, in this order:
     /// in base64, and as files or as they are.
     pub variables: &'a [VariableName],
-}
-
-/// A project to clone.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Project {
-    /// `https` or `http`, without credentials.
-    pub url: String,
-    /// A branch or a tag; `None` for the default branch.
-    pub reference: Option<String>,
 }
 
 /// A variable of a workspace, without its value.

@@ -5,7 +5,8 @@
 //! that generates something else gets a set of its own.
 //!
 //! `v0.1.0-pre.1` is what was made before 0.1.0 was released, with text in which Kubernetes put variables and with the cloud's
-//! metadata address open by default. Nothing makes that any more; it is here as an older version's set, and is not changed.
+//! metadata address open by default. `v0.1.0-pre.2` is what was made before workspaces had a home, a name for their user and projects.
+//! Nothing makes these any more; they are here as older versions' sets, and are not changed.
 
 #![expect(clippy::expect_used, clippy::panic, reason = "a test that cannot read its records has to fail loudly")]
 
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 use workspace_spec::cluster_config::ClusterConfig;
 use workspace_spec::devfile;
 use workspace_spec::frozen::{Facts, FrozenConfig, freeze};
+use workspace_spec::project::Project;
 
 fn sets() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/frozen")
@@ -40,6 +42,12 @@ fn generate(set: &Path, name: &str) -> FrozenConfig {
     let devfile =
         devfile::parse(input("devfile.yaml").as_bytes()).unwrap_or_else(|problems| panic!("{name}: {problems}"));
     let config = ClusterConfig::from_json(&input("cluster.json")).expect("a configuration");
+    let projects: Vec<Project> = facts
+        .get("projects")
+        .iter()
+        .flat_map(|all| all.split(' '))
+        .map(|one| one.parse().expect("a project"))
+        .collect();
     let facts = Facts {
         workspace: &fact("workspace").parse().expect("a workspace's name"),
         cluster: &fact("cluster").parse().expect("a cluster's name"),
@@ -47,6 +55,7 @@ fn generate(set: &Path, name: &str) -> FrozenConfig {
         zone: &fact("zone").parse().expect("a zone"),
         public_url: fact("public_url"),
         agents_url: fact("agents_url"),
+        projects: &projects,
     };
     freeze(&devfile, &config, &facts).unwrap_or_else(|problems| panic!("{name}: {problems:?}"))
 }
@@ -59,7 +68,7 @@ fn names(set: &Path) -> Vec<String> {
 #[test]
 fn recorded_configs_of_every_version_are_accepted_and_sent_byte_for_byte() {
     let sets = inside(&sets());
-    for first in ["v0.1.0-pre.1", "v0.1.0"] {
+    for first in ["v0.1.0-pre.1", "v0.1.0-pre.2", "v0.1.0"] {
         assert!(sets.contains_key(first), "a recorded set is gone: {sets:?}");
     }
     for (version, set) in sets {

@@ -12,7 +12,8 @@ use super::addresses::Addresses;
 use gateway_store::{CiProject, Quotas, Variable, VariableKind};
 use gateway_types::{ProviderName, WorkspaceName};
 use workspace_spec::devfile;
-use workspace_spec::pipeline::{PipelineFacts, PipelineProblem, PipelineSettings, Project, VariableName, generate};
+use workspace_spec::pipeline::{PipelineFacts, PipelineProblem, PipelineSettings, VariableName, generate};
+use workspace_spec::project::Project;
 
 /// Most tags of one workspace.
 pub const TAGS_MAX: usize = 50;

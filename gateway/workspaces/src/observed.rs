@@ -8,6 +8,9 @@ use gateway_types::{ActualState, DesiredState, Lifecycle};
 /// Most objects that a reason names.
 const NAMED_MAX: usize = 3;
 
+/// Reasons that are told of a workspace that runs: a container of it ended, and runs again.
+const AGAIN: [&str; 2] = ["Restarted", "OOMKilled"];
+
 /// Outcome of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReportOutcome {
@@ -83,7 +86,8 @@ fn of_deployment(deployment: &Deployment, details: &[ObjectDetail]) -> (ActualSt
     }
     let wanted = deployment.replicas_wanted;
     if condition("Available", "True").is_some() && deployment.updated >= wanted && deployment.available >= wanted {
-        return (ActualState::Running, None);
+        let again = details.iter().find(|detail| AGAIN.contains(&detail.reason.as_str()));
+        return (ActualState::Running, again.map(of_detail));
     }
     // The Deployment was available before: nothing waits for it any more, and no deadline would ever report its crash
     // loop.

@@ -21,6 +21,7 @@ use gateway_types::{ClusterName, DesiredState, Lifecycle, UnixSeconds, UserName,
 use workspace_spec::cluster_config::ClusterConfig;
 use workspace_spec::devfile;
 use workspace_spec::frozen::{Facts, freeze};
+use workspace_spec::project::Project;
 
 pub use ci::NewOnCi;
 pub use error::WorkspaceError;
@@ -57,6 +58,8 @@ pub enum NewOn {
     Kubernetes {
         /// Its name.
         cluster: ClusterName,
+        /// Projects to clone.
+        projects: Vec<Project>,
     },
     /// A CI system.
     Ci(NewOnCi),
@@ -114,8 +117,8 @@ impl Workspaces {
         new: NewWorkspace,
         now: UnixSeconds,
     ) -> Result<ManagedWorkspace, WorkspaceError> {
-        let cluster = match &new.on {
-            NewOn::Kubernetes { cluster } => cluster.clone(),
+        let (cluster, projects) = match &new.on {
+            NewOn::Kubernetes { cluster, projects } => (cluster.clone(), projects.clone()),
             NewOn::Ci(on) => {
                 let on = on.clone();
                 return self.create_on_ci(owner, new, on, now).await;
@@ -131,7 +134,7 @@ impl Workspaces {
         let mut tries = 0;
         loop {
             tries += 1;
-            let prepared = self.prepare(&name, &cluster, devfile.clone()).await?;
+            let prepared = self.prepare(&name, &cluster, devfile.clone(), projects.clone()).await?;
             let new = NewManaged {
                 name: &name,
                 owner,
@@ -161,6 +164,7 @@ impl Workspaces {
         name: &WorkspaceName,
         cluster: &Cluster,
         devfile: Option<Bytes>,
+        projects: Vec<Project>,
     ) -> Result<Prepared, WorkspaceError> {
         let stored = StoredConfig::read(&self.store, cluster.id, None).await?;
         let StoredConfig { version, config } = stored.ok_or(WorkspaceError::NoSuchCluster)?;
@@ -170,7 +174,7 @@ impl Workspaces {
         }
         let (addresses, name, cluster) = (self.addresses.clone(), name.clone(), cluster.name.clone());
         // A large devfile takes long enough to keep others on this thread waiting.
-        let work = move || prepare(&addresses, &name, &cluster, version, &config, devfile.as_deref());
+        let work = move || prepare(&addresses, &name, &cluster, version, &config, devfile.as_deref(), &projects);
         tokio::task::spawn_blocking(work).await.map_err(|_| WorkspaceError::Interrupted)?
     }
 
@@ -258,6 +262,7 @@ fn prepare(
     config_version: ConfigVersion,
     config: &ClusterConfig,
     given: Option<&[u8]>,
+    projects: &[Project],
 ) -> Result<Prepared, WorkspaceError> {
     let text = given.unwrap_or(devfile::DEFAULT_DEVFILE.as_bytes());
     let devfile = devfile::parse(text)?;
@@ -269,6 +274,7 @@ fn prepare(
         zone: &addresses.zone,
         public_url: &addresses.public_url,
         agents_url: config.gateway_url.as_deref().unwrap_or(&addresses.agents_url),
+        projects,
     };
     let frozen = freeze(&devfile, config, &facts)
         .map_err(|problems| WorkspaceError::Frozen(problems.iter().map(ToString::to_string).collect()))?;

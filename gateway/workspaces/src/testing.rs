@@ -25,6 +25,7 @@ pub(super) async fn workspace(store: &Store, cluster: &str, name: &str, now: Uni
         zone: &"localhost".parse().unwrap(),
         public_url: "http://localhost:8080",
         agents_url: "http://localhost:8081",
+        projects: &[],
     };
     let frozen = freeze(&devfile::parse(DEFAULT_DEVFILE.as_bytes()).unwrap(), &config, &facts).unwrap().to_json();
     let new = NewManaged {

@@ -217,10 +217,27 @@ pub struct Open {
     pub payload: ::prost::bytes::Bytes,
 }
 /// The ports of the workspace on which something listens that a channel could reach, in the order of their numbers.
+/// Beside them, what became of the commands that began with the workspace, those that failed first.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Listening {
     #[prost(message, repeated, tag = "1")]
     pub ports: ::prost::alloc::vec::Vec<ListeningPort>,
+    #[prost(message, repeated, tag = "2")]
+    pub commands: ::prost::alloc::vec::Vec<StartCommand>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StartCommand {
+    /// The container that it ran in.
+    #[prost(string, tag = "1")]
+    pub container: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub id: ::prost::alloc::string::String,
+    /// Its exit status once it has ended, 128 and the signal's number for one that a signal ended.
+    #[prost(uint32, optional, tag = "3")]
+    pub status: ::core::option::Option<u32>,
+    /// What it wrote last, of one that failed.
+    #[prost(string, tag = "4")]
+    pub last_line: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListeningPort {

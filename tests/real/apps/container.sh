@@ -11,11 +11,13 @@ root=$1
 shift
 mount --make-rprivate /
 mount -t tmpfs root "$root"
-for entry in /*; do
+mkdir "$root/home" # its own, so that a folder for the workspace's home is not made on this machine
+homes=/home
+for entry in /* "$homes"/*; do
   name=${entry#/}
   if [ -L "$entry" ]; then
     cp -a "$entry" "$root/$name"
-  elif [ "$name" != proc ] && [ -d "$entry" ]; then
+  elif [ "$name" != proc ] && [ "$name" != home ] && [ -d "$entry" ]; then
     mkdir "$root/$name"
     mount --rbind "$entry" "$root/$name"
   fi

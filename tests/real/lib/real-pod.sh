@@ -18,7 +18,6 @@ AGENTS_ADDRESS=$NODE_ADDRESS
 real_cluster() {
   MODE=$1
   start_node
-  images_are_here
   rights "$MODE"
   clusters "$MODE"
   # Agents in pods come from another address than people.
@@ -27,34 +26,6 @@ real_cluster() {
   user_token
   cluster_agent agent "$MODE"
   watch_pods
-}
-
-# images_are_here : a workspace asks for its images to be pulled, always. There is no registry, so the cluster takes those it has.
-images_are_here() {
-  kc apply -f - >/dev/null <<'YAML' || give_up "pods cannot be changed: $(tail -n 1 "$OUT/shell.log")"
-apiVersion: admissionregistration.k8s.io/v1
-kind: MutatingAdmissionPolicy
-metadata: {name: images-are-here}
-spec:
-  matchConstraints:
-    resourceRules:
-      - {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}
-  failurePolicy: Fail
-  reinvocationPolicy: Never
-  mutations:
-    - patchType: JSONPatch
-      jsonPatch:
-        expression: >-
-          object.spec.containers.map(c, object.spec.containers.indexOf(c)).map(i,
-            JSONPatch{op: "replace", path: "/spec/containers/" + string(i) + "/imagePullPolicy", value: "IfNotPresent"}) +
-          object.spec.?initContainers.orValue([]).map(c, object.spec.initContainers.indexOf(c)).map(i,
-            JSONPatch{op: "replace", path: "/spec/initContainers/" + string(i) + "/imagePullPolicy", value: "IfNotPresent"})
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: MutatingAdmissionPolicyBinding
-metadata: {name: images-are-here}
-spec: {policyName: images-are-here}
-YAML
 }
 
 # watch_pods : follows the pods of workspaces. A line of pods.log is MILLISECONDS WORKSPACE:POD, and what is so from then on, among
@@ -104,6 +75,32 @@ all_ended() {
 }
 
 editor_answers() { visit -f "http://$(host_of 60001 "$1")/healthz"; }
+
+# git_server : serves $OUT/git to pods, for clones. GIT_URL is where. git_project NAME : a repository there, with a file README.
+git_server() {
+  local port
+  port=$(free_port)
+  GIT_URL=http://$NODE_ADDRESS:$port
+  mkdir -p "$OUT/git"
+  spawn git python3 -m http.server --directory "$OUT/git" "$port"
+  wait_port git "$port"
+}
+git_project() {
+  local work=$OUT/git-work/$1
+  git init -q -b main "$work" && echo "this is $1" >"$work/README" && git -C "$work" add . &&
+    git -C "$work" -c user.name=a -c user.email=a@example.net commit -q -m first && git -C "$work" branch other &&
+    git clone -q --bare "$work" "$OUT/git/$1.git" && git -C "$OUT/git/$1.git" update-server-info
+}
+
+# has_reason NAME TEXT : why it is in its state, as its owner reads it, says this.
+has_reason() { reason "$1" | tee -a "$OUT/reasons.log" | grep -qF -- "$2"; }
+# command_of NAME ID : what became of a command of the start: status, and what it wrote last. became NAME ID TEXT : that it is this.
+became() {
+  local said
+  said=$(command_of "$1" "$2")
+  [ "$said" = "$3" ] || { echo "$2: $said"; return 1; }
+}
+command_of() { ask GET "/workspaces/$1" | jq -r --arg id "$2" '.agent.commands[] | select(.id == $id) | "\(.status) \(.last_line)"'; }
 
 note() { printf 'note  %s: %s\n' "$SUITE" "$*"; }
 seconds() { awk -v ms="$1" 'BEGIN { printf "%.1f", ms / 1000 }'; }

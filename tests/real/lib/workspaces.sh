@@ -104,11 +104,13 @@ ${2:-}
 YAML
 }
 
-# create MODE NAME [DEVFILE]
+# create MODE NAME [DEVFILE [PROJECT…]]
 create() {
   local body
-  body=$(NAME=$2 CLUSTER=$1 SECRET=$SECRET_VALUE DEVFILE=${3:-$(devfile)} python3 -c 'import json, os
+  body=$(NAME=$2 CLUSTER=$1 SECRET=$SECRET_VALUE DEVFILE=${3:-$(devfile)} PROJECTS=${*:4} python3 -c 'import json, os
+projects = [dict(zip(("url", "ref"), text.split("@"))) for text in os.environ["PROJECTS"].split()]
 print(json.dumps({"name": os.environ["NAME"], "executor": "kubernetes", "agent": os.environ["CLUSTER"], "devfile": os.environ["DEVFILE"],
+  "projects": projects,
   "variables": [{"kind": "env", "name": "GREETING", "value": os.environ["SECRET"]}]}))')
   ask POST /workspaces "$body"
 }

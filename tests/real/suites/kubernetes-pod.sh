@@ -66,7 +66,7 @@ check "its agent attaches" until_ok 30 attached "$NAME"
 check "an endpoint of the devfile is reached through the tunnel" until_ok 20 visit -f "http://$(host_of "$PORT" "$NAME")/"
 check "the editor is reached through the tunnel" until_ok 60 visit -f "http://$(host_of 60001 "$NAME")/healthz"
 check "the default port is the editor's" visit -f "http://$NAME.localhost:$PUBLIC/healthz"
-same "a port that nobody named is not" port_not_allowed "$(failure_of "$(host_of 22 "$NAME")" /)"
+same "one on which nothing listens is closed, and not forbidden" port_closed "$(failure_of "$(host_of "$(free_port)" "$NAME")" /)"
 seen=$OUT/pod/volumes
 find_seen() { find "$seen" -name seen.txt | head -n 1; }
 check "the devfile's commands ran, one failing among them" grep -qxF "FROM_THE_DEVFILE=it's here; \$HOME is not read, \$(HOME) neither, nor \$\$" "$(find_seen)"

@@ -16,6 +16,8 @@ begun=$(now_ms)
 real_cluster unique
 note "the node is ready, and the gateway, after $(seconds $(($(now_ms) - begun))) s"
 PORT=3000
+git_server
+git_project shop && git_project other || give_up "no projects: $(tail -n 1 "$OUT/shell.log")"
 
 begun=$(now_ms)
 create unique mine "$(cat <<YAML
@@ -27,6 +29,7 @@ components:
       image: localhost/dev:1
       env: [{name: FROM_THE_DEVFILE, value: "it's here; \$HOME is not read, \$(HOME) neither, nor \$\$"}]
       endpoints: [{name: app, targetPort: $PORT, exposure: public}]
+      memoryLimit: 1Gi
       volumeMounts: [{name: cache, path: /var/cache/mine}]
   - name: beside
     attributes: {overrideCommand: true}
@@ -38,11 +41,15 @@ commands:
   - id: serve
     exec: {component: main, commandLine: 'mkdir -p site && echo served >site/index.html && exec python3 -m http.server -d site $PORT 2>site.log &'}
   - id: failing
-    exec: {component: main, commandLine: 'exit 3'}
+    exec: {component: main, commandLine: 'echo what is wrong >&2; exit 3'}
+  - id: greedy
+    exec: {component: main, commandLine: 'python3 -c "print(len(bytearray(b"x") * (1 << 31)))"'}
+  - id: ordinary
+    exec: {component: main, commandLine: 'git config --global user.name me && npm config set fund false && ssh -G nowhere >/dev/null && pwd'}
 events:
-  postStart: [failing, serve]
+  postStart: [failing, greedy, ordinary, serve]
 YAML
-)" >"$OUT/created.json" || give_up "the workspace is not taken: $(cat "$OUT/created.json")"
+)" "$GIT_URL/shop.git@other" "$GIT_URL/other.git" "$GIT_URL/none.git" >"$OUT/created.json" || give_up "the workspace is not taken: $(cat "$OUT/created.json")"
 check "the cluster says that it runs" state_within 60 mine Running
 running=$(($(now_ms) - begun))
 check "its agent attaches" until_ok 30 attached mine
@@ -61,16 +68,50 @@ check "and the workspace's own" says mine "$SECRET_VALUE" 'echo "$GREETING"'
 check "both of its volumes can be written to" in_pod_sh mine 'echo kept >/projects/kept && echo kept >/var/cache/mine/kept'
 CONTAINER=beside check "the container beside it runs as the same user, in an image of one program" says mine 5001:0 'echo "$(id -u):$(id -g)"'
 check "an endpoint that the devfile's command serves is reached" until_ok 20 has_text '^served$' visit -f "http://$(host_of "$PORT" mine)/"
-same "a port that nobody named is not" port_not_allowed "$(failure_of "$(host_of 22 mine)" /)"
-check "what failed of the devfile's commands is in a log" in_pod_sh mine "grep -rqF 'failing ended with status 3' /projects/workspace-logs"
+same "a port on which nothing listens is closed, and not forbidden" port_closed "$(failure_of "$(host_of 22 mine)" /)"
+check "a port that a program opens later is its owner's" in_pod_sh mine 'cd /projects/other && (python3 -m http.server 4000 >/dev/null 2>&1 &)'
+check "and is reached" until_ok 20 has_text '^this is other$' visit -f "http://$(host_of 4000 mine)/README"
 
-in_pod_sh mine 'echo first line >/projects/notes.txt'
+# What ordinary programs find.
+check "its user has a name and a home that can be written to" says mine 'workspace /home/workspace yes' \
+  'echo "$(whoami) $HOME $(test -w "$HOME" && echo yes)"'
+CONTAINER=beside check "in the container beside it too" says mine 'workspace /home/workspace yes' 'echo "$(whoami) $HOME $(test -w "$HOME" && echo yes)"'
+check "a command that failed is told with its status and what it wrote last" until_ok 20 became mine failing '3 what is wrong'
+check "one that was killed for memory with that of a kill" until_ok 20 became mine greedy '137 Killed'
+check "git, npm and ssh work unprepared" until_ok 20 became mine ordinary '0 '
+check "where the first project is" in_pod_sh mine 'grep -qx /projects/shop /workspace-gateway/logs/main/command-ordinary.log'
+check "terminals have a real shell" in_pod_sh mine 'tr "\0" "\n" <"/proc/$(pgrep -of code-server)/environ" | grep -qx SHELL=/bin/bash'
+check "a project was cloned, at the branch that was asked for" says mine 'other this is shop' 'cd /projects/shop && echo "$(git branch --show-current) $(cat README)"'
+check "and another one beside it" says mine 'main' 'git -C /projects/other branch --show-current'
+check "one that is not there is told, and stops nothing" has_text '^128 fatal: .*not found' command_of mine clone-3
+check "git trusts the folder of all projects" in_pod_sh mine 'cd /projects && git init -q . && git status --short >/dev/null && rm -rf .git'
+check "in which there is nothing but what was put there" says mine 'kept none other shop' 'echo $(ls -A /projects)'
+
+in_pod_sh mine 'echo first line >/projects/shop/notes.txt'
 helper browser 150 node "$REAL/suites/real-pod.mjs" --out "$OUT" --link "$(sign_in_link)" --site "http://mine.localhost:$PUBLIC" \
   --app "http://$(host_of "$PORT" mine)/"
 grep '^the workbench' "$OUT/browser.log" | sed "s/^/note  $SUITE: /"
 check "what was typed is in the pod's file" says mine 'first line
-typed through the browser: déjà vu 42' 'cat /projects/notes.txt'
-check "the terminal's command ran in the pod, as its user" says mine "$(pod_of mine) 5001" 'cat /projects/proof.txt'
+typed through the browser: déjà vu 42' 'cat /projects/shop/notes.txt'
+check "the terminal's command ran in the pod, as its user" says mine "$(pod_of mine) 5001" 'cat /projects/shop/proof.txt'
+
+# A container that is killed, and why it ended is told although it runs again.
+pkill -KILL -f /workspace-gateway/scripts/keep-alive.sh
+check "a container that was killed is told with its exit code, and runs again" until_ok 30 has_reason mine 'container beside ended with exit code 137'
+check "so the workspace does" state_within 30 mine Running
+
+# A gateway that a pod does not reach: the workspace does not count as running, and its owner reads why.
+in_force() { [ "$(grep -c 'configuration is in force' "$OUT/gateway.log")" -ge "$1" ]; }
+forces=$(grep -c 'configuration is in force' "$OUT/gateway.log")
+sed -i "s|gateway_url: .*|gateway_url: http://$NODE_ADDRESS:1|" "$OUT/agents/unique/config.yaml"
+check "the cluster's configuration changes" until_ok 20 in_force "$((forces + 1))"
+begun=$(now_ms)
+create unique lost "$(devfile localhost/dev:1)" >>"$OUT/created.json" || fail "the workspace is not taken"
+check "a workspace whose agent reaches no gateway says so" until_ok 60 has_reason lost 'the agent is not connected: '
+note "told after $(seconds $(($(now_ms) - begun))) s: $(reason lost)"
+same "and does not count as running" Starting "$(state lost)"
+desire lost Terminated >/dev/null
+check "it can be ended all the same" state_within 90 lost Terminated
 
 first=$(pod_of mine)
 begun=$(now_ms)

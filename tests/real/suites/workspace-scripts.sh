@@ -38,7 +38,7 @@ lay() {
   CONFIG=$POD.json
   sed "s|http://gateway.example.com:8081|http://127.0.0.1:$AGENTS|" "$ROOT/gateway/spec/tests/frozen/v$VERSION/$1.json" >"$CONFIG"
   rm -rf "$POD"
-  mkdir -p "$POD"/{projects,tools,files}
+  mkdir -p "$POD"/{volume,tools,files}
   python3 "$APPS/kubelet.py" lay "$CONFIG" "$POD"
   local named
   mapfile -d '' -t named < <(python3 "$APPS/kubelet.py" words "$CONFIG" gw-tools workspace)
@@ -49,10 +49,10 @@ lay() {
 # words CONTAINER WHAT : into WORDS.
 words() { mapfile -d '' -t WORDS < <(python3 "$APPS/kubelet.py" words "$CONFIG" "$1" "$2"); }
 
-# environment CONTAINER : into ENVIRONMENT. The home is as for a user that the image does not know.
+# environment CONTAINER : into ENVIRONMENT.
 environment() {
   words "$1" env
-  ENVIRONMENT=("PATH=/usr/local/bin:/usr/bin:/bin:/sbin" "HOME=/nowhere" "${WORDS[@]}")
+  ENVIRONMENT=("PATH=/usr/local/bin:/usr/bin:/bin:/sbin" "${WORDS[@]}")
 }
 
 # contain NAME FOLDERS… -- COMMAND… : a container as process NAME, whose first process is the command.
@@ -77,6 +77,22 @@ first_of() {
   first=$(cat "/proc/${PIDS[$1]}/task/${PIDS[$1]}/children") || return 1
   first=${first%% *}
   [ -n "$first" ] && [[ "$(tr '\0' ' ' <"/proc/$first/cmdline")" != *container.sh* ]] && echo "$first"
+}
+
+# volumes TOOLS [ro] : where a pod's containers have its volumes, into VOLUMES; with `ro` the workspace's own cannot be written to.
+volumes() {
+  VOLUMES=("projects=$POD/volume/projects${2:+:ro}" "home/workspace=$POD/volume/home${2:+:ro}" "workspace-gateway/logs=$POD/volume/logs${2:+:ro}"
+    "workspace-gateway/scripts=$POD/scripts:ro" "workspace-gateway/files=$POD/files:ro" "workspace-gateway/tools=$1:ro")
+}
+
+# prepare TIME : the first container.
+prepare() {
+  words gw-tools command
+  contain tools "workspace-tools=$OUT/image:ro" "workspace-gateway/tools=$POD/tools" "workspace-gateway/volume=$POD/volume" \
+    "workspace-gateway/scripts=$POD/scripts:ro" -- PATH=/usr/bin:/bin "${WORDS[@]}"
+  ends_within 20 tools
+  same "the tools are copied and the folders made, the $1 time too" "0 yes home logs projects" \
+    "$STATUS $([ -x "$POD/tools/bin/workspace-agent" ] && echo yes) $(cd "$POD/volume" && echo *)"
 }
 
 # inside CONTAINER COMMAND… : in its namespaces, with its variables, as a kubelet runs a hook.
@@ -107,20 +123,16 @@ editor_answers() { has_text '"status"' visit -f --max-time 5 "http://$(host_of $
 page_is_the_editors() { has_text 'vscode' visit -fL "http://$1/"; }
 app_answers() { [ "$(visit -f --max-time 5 "http://$(host_of $APP_PORT)/path?query")" = 'app /path?query' ]; }
 has() { grep -qE -- "$2" "$1" || { tail -n 3 "$1"; return 1; }; }
-log() { echo "$POD/projects/workspace-logs/main/$1.log"; }
+log() { echo "$POD/volume/logs/main/$1.log"; }
 
 # --- the tools --------------------------------------------------------------------------------------------------------
 lay scripts
-VOLUMES=("projects=$POD/projects" "workspace-gateway/scripts=$POD/scripts:ro" "workspace-gateway/files=$POD/files:ro" "workspace-gateway/tools=$POD/tools:ro")
-words gw-tools command
-for time in first second; do
-  contain tools "workspace-tools=$OUT/image:ro" "workspace-gateway/tools=$POD/tools" -- PATH=/bin "${WORDS[@]}"
-  ends_within 20 tools
-  same "the tools are copied, the $time time too" "0 yes" "$STATUS $([ -x "$POD/tools/bin/workspace-agent" ] && echo yes)"
-done
+volumes "$POD/tools"
+prepare first
+prepare second
 
 # --- the main container -----------------------------------------------------------------------------------------------
-mkdir -p "$POD/projects/it's \$(here)"
+mkdir -p "$POD/volume/projects/it's \$(here)"
 start main
 began=$(now_ms)
 hook main
@@ -134,10 +146,10 @@ check "its page is served" page_is_the_editors "$(host_of $EDITOR_PORT)"
 check "also where no port is said" page_is_the_editors "$WORKSPACE.localhost:$PUBLIC"
 same "the editor listens on loopback only" 127.0.0.1:$EDITOR_PORT "$(ss -Hltn "sport = :$EDITOR_PORT" | awk '{print $4}')"
 check "an app that a command of the devfile started answers" until_ok 20 app_answers
-same "a port that the devfile does not name is not reached" port_not_allowed "$(failure_of "$(host_of 28574)" /)"
+same "a port on which nothing listens is closed" port_closed "$(failure_of "$(host_of 28574)" /)"
 
 # --- commands of the devfile ------------------------------------------------------------------------------------------
-cd "$POD/projects" || give_up "no projects"
+cd "$POD/volume/projects" || give_up "no projects"
 check "the last command that can begin does" until_ok 20 test -e forever
 same "commands run in the project's folder" /projects "$(cat where)"
 same "or in theirs, whatever its name" "/projects/it's \$(here)" "$(cat "it's \$(here)/where")"
@@ -180,11 +192,11 @@ check "with a good token it attaches" until_ok 40 attached "$WORKSPACE"
 
 # --- the end ----------------------------------------------------------------------------------------------------------
 inside main /bin/sh -c "(trap 'echo goodbye >/projects/polite; exit' TERM; echo ready >/projects/polite; while :; do sleep 1; done) >/dev/null 2>&1 &"
-check "somebody works in the container" until_ok 5 has "$POD/projects/polite" ready
+check "somebody works in the container" until_ok 5 has "$POD/volume/projects/polite" ready
 editor=$(editor_pid main)
 kill -s TERM "$(first_of main)"
 if ends_within 25 main; then same "SIGTERM ends the container well" 0 "$STATUS"; else fail "SIGTERM does not end the container within 25 s"; stop main; fi
-same "whoever works there can say goodbye" goodbye "$(cat "$POD/projects/polite")"
+same "whoever works there can say goodbye" goodbye "$(cat "$POD/volume/projects/polite")"
 check "nothing is left" test ! -e "/proc/$editor"
 check "the log says that the agent was told to end, and not that it is started again" sh -c "! tail -n 1 '$(log agent)' | grep -q 'starts again'"
 
@@ -197,14 +209,14 @@ stop main
 start side
 hook side
 same "the hook of a side container succeeds" 0 "$?"
-check "its command runs, where the image says" until_ok 5 has "$POD/projects/beside" '^/$'
+check "its command runs, where the image says" until_ok 5 has "$POD/volume/projects/beside" '^/$'
 kill -s TERM "$(first_of side)"
 if ends_within 5 side; then same "SIGTERM ends what only stays" 0 "$STATUS"; else fail "SIGTERM does not end what only stays within 5 s"; stop side; fi
 words own command
 same "a command of the devfile's own stays as it is" '/bin/sh -c exec sleep 1000' "${WORDS[*]}"
 
 # --- a volume that cannot be written to -------------------------------------------------------------------------------
-VOLUMES[0]="projects=$POD/projects:ro"
+volumes "$POD/tools" ro
 start main
 hook main
 same "with a volume that cannot be written to, the hook succeeds too" 0 "$?"
@@ -216,7 +228,8 @@ stop main
 # --- the devfile's own command in the main container ------------------------------------------------------------------
 WORKSPACE=own
 lay own-command
-VOLUMES=("projects=$POD/projects" "workspace-gateway/scripts=$POD/scripts:ro" "workspace-gateway/files=$POD/files:ro" "workspace-gateway/tools=$OUT/scripts/tools:ro")
+prepare first
+volumes "$POD/tools"
 start main
 hook main
 same "beside a command of the devfile's own, the hook succeeds" 0 "$?"
@@ -228,6 +241,6 @@ check "the editor answers" until_ok 60 editor_answers
 check "the devfile's own command is the first process" grep -q sleep "/proc/$(first_of main)/cmdline"
 stop main
 
-check "no token is in a log or among arguments" sh -c "! grep -rF -- \"\$(cat '$OUT/good.token')\" '$OUT'/*.log '$OUT'/*/projects/workspace-logs"
-check "no program panicked" sh -c "! grep -rn panicked '$OUT'/*.log '$OUT'/*/projects/workspace-logs"
+check "no token is in a log or among arguments" sh -c "! grep -rF -- \"\$(cat '$OUT/good.token')\" '$OUT'/*.log '$OUT'/*/volume/logs"
+check "no program panicked" sh -c "! grep -rn panicked '$OUT'/*.log '$OUT'/*/volume/logs"
 finish

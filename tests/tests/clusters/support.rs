@@ -60,6 +60,7 @@ impl Stage {
             zone: &"localhost".parse().unwrap(),
             public_url: "http://localhost:8080",
             agents_url: "http://localhost:8081",
+            projects: &[],
         };
         let devfile = devfile::parse(DEFAULT_DEVFILE.as_bytes()).unwrap();
         let frozen = freeze(&devfile, &config, &facts).unwrap().to_json();

@@ -10,7 +10,7 @@ use gateway_store::wall_clock;
 use gateway_types::{Audience, Port, Share};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
-use tunnel_proto::listening::{self, LISTENING_MAX, LISTENING_PORT};
+use tunnel_proto::listening::{LISTENING_MAX, LISTENING_PORT, Listening};
 
 use super::support::{VISIT, World, app, ok};
 
@@ -59,7 +59,8 @@ pub(super) fn answering(agent: ScriptedAgent, bytes: Vec<u8>) -> (JoinSet<()>, A
 #[tokio::test]
 async fn owner_sees_the_ports_that_listen_and_programs_get_them_with_the_failure() {
     let gateway = TestGateway::start().await;
-    let (_agent, asked) = answering(attach(&gateway, "one").await, listening::encode([3000, 60_001]).to_vec());
+    let (_agent, asked) =
+        answering(attach(&gateway, "one").await, Listening::of_ports([3000, 60_001]).encode().to_vec());
     let page = ask(&gateway, "one", "GET /any/path", &gateway.user_token, VISIT).await;
     let link = format!("<a href=\"http://{}/\">port 3000</a>", gateway.authority("one", 3000));
     assert_eq!((page.status(), page.header("gateway-error")), (200, None), "{page:?}");
@@ -86,7 +87,8 @@ async fn owner_sees_the_ports_that_listen_and_programs_get_them_with_the_failure
 #[tokio::test]
 async fn others_see_what_is_shared_with_them_and_strangers_see_no_workspace() {
     let gateway = TestGateway::start().await;
-    let (_agent, _) = answering(attach(&gateway, "one").await, listening::encode([3000, 4000, 5000]).to_vec());
+    let (_agent, _) =
+        answering(attach(&gateway, "one").await, Listening::of_ports([3000, 4000, 5000]).encode().to_vec());
     let token = async |user: &str| {
         let made = gateway.store.create_user_token(&user.parse().unwrap(), wall_clock()).await.unwrap();
         made.token.reveal().to_owned()
@@ -130,7 +132,7 @@ async fn whatever_an_agent_says_of_its_ports_the_page_is_there_and_bounded() {
         assert!(!page.text().contains("<li>"), "{name}: {}", page.text());
         assert_eq!(asked.load(Ordering::SeqCst), 1, "{name}");
     }
-    let (_agent, _) = answering(attach(&gateway, "all").await, listening::encode(1..=u16::MAX).to_vec());
+    let (_agent, _) = answering(attach(&gateway, "all").await, Listening::of_ports(1..=u16::MAX).encode().to_vec());
     let page = ask(&gateway, "all", "GET /", &gateway.user_token, VISIT).await;
     assert_eq!(page.text().matches("<li>").count(), LISTENING_MAX);
     // One that never answers delays the page by a bounded time.

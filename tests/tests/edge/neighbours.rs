@@ -11,7 +11,7 @@ use gateway_config::PublicUrl;
 use gateway_store::wall_clock;
 use gateway_types::{Port, Share};
 use tokio::task::JoinSet;
-use tunnel_proto::listening::{self, LISTENING_PORT};
+use tunnel_proto::listening::{LISTENING_PORT, Listening};
 
 use super::address::{answering, attach};
 use super::support::VISIT;
@@ -100,8 +100,10 @@ fn led_over(browser: &Browser) -> Vec<&str> {
 #[tokio::test]
 async fn browser_is_signed_in_at_ports_that_listen_by_the_first_visit_to_one() {
     let gateway = gateway_of("ws.test").await;
-    let (agent, _) =
-        answering(attach(&gateway, "one").await, listening::encode([22, 5001, 5002, 5173, 60_001, 60_002]).to_vec());
+    let (agent, _) = answering(
+        attach(&gateway, "one").await,
+        Listening::of_ports([22, 5001, 5002, 5173, 60_001, 60_002]).encode().to_vec(),
+    );
     let mut browser = signed_in(&gateway).await;
     assert_eq!(fetched(&browser, &gateway, 5173, 5001).await, "sign_in_required");
     let (last, _) = browser.open(&gateway, &url(&gateway, 5173, "ws.test", "/a//b?x=%2f&token=mine")).await;
@@ -126,7 +128,7 @@ async fn browser_is_signed_in_at_ports_that_listen_by_the_first_visit_to_one() {
 #[tokio::test]
 async fn port_that_knows_the_browser_is_not_visited_again() {
     let gateway = gateway_of("ws.test").await;
-    let (_agent, _) = answering(attach(&gateway, "one").await, listening::encode(8000..8100).to_vec());
+    let (_agent, _) = answering(attach(&gateway, "one").await, Listening::of_ports(8000..8100).encode().to_vec());
     let mut browser = signed_in(&gateway).await;
     browser.open(&gateway, &url(&gateway, 8000, "ws.test", "/")).await;
     assert_eq!(led_over(&browser), ["8001", "8002"]);
@@ -146,7 +148,7 @@ async fn guest_is_led_over_no_port_that_is_not_theirs_and_a_stranger_over_none()
     hello.features.push("listening".to_owned());
     let agent = ScriptedAgent::dial(&gateway, token.unwrap().token.reveal(), hello).await.expect("a welcome");
     gateway.until_connected("one").await;
-    let (_agent, asked) = answering(agent, listening::encode([5000, 5001, 5002, 5003]).to_vec());
+    let (_agent, asked) = answering(agent, Listening::of_ports([5000, 5001, 5002, 5003]).encode().to_vec());
     let share = async |port: u16, audience: &str| {
         let share = Share { port: Port::new(port).unwrap(), audience: audience.parse().unwrap(), expires_at: None };
         let (name, by) = ("one".parse().unwrap(), "ann".parse().unwrap());
@@ -184,7 +186,8 @@ async fn no_port_is_led_over_in_a_zone_of_one_label_nor_where_that_is_turned_off
             config.auth.neighbour_ports = ports;
         })
         .await;
-        let (_agent, asked) = answering(attach(&gateway, "one").await, listening::encode([5000, 5001]).to_vec());
+        let (_agent, asked) =
+            answering(attach(&gateway, "one").await, Listening::of_ports([5000, 5001]).encode().to_vec());
         let mut browser = signed_in(&gateway).await;
         // The list of workspaces asks too.
         let before = asked.load(Ordering::SeqCst);
@@ -219,7 +222,7 @@ async fn agent_that_does_not_say_what_listens_keeps_no_browser_waiting() {
 #[tokio::test]
 async fn made_up_tour_leads_nowhere_and_without_a_visit_none_does() {
     let gateway = gateway_of("ws.test").await;
-    let (_agent, _) = answering(attach(&gateway, "one").await, listening::encode([5000, 5001]).to_vec());
+    let (_agent, _) = answering(attach(&gateway, "one").await, Listening::of_ports([5000, 5001]).encode().to_vec());
     let mut browser = signed_in(&gateway).await;
     browser.open(&gateway, &url(&gateway, 5000, "ws.test", "/")).await;
     let stop =

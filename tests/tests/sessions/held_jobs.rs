@@ -52,6 +52,7 @@ impl Job {
             lanes: 1,
             memory_budget: MEMORY_BUDGET_BYTES,
             terminal: None,
+            logs: None,
         };
         let command =
             CommandLine { program: "sh".into(), arguments: vec!["-c".into(), script.into()], hidden_variable: None };

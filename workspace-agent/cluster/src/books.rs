@@ -117,8 +117,9 @@ impl ConversationBooks {
             return;
         }
         let mut details = known.waits.clone();
-        details.extend(known.secrets.iter().cloned());
         details.extend(self.view.details_of(name));
+        // A secret that is missing is the cause of little, and only of what is told before it.
+        details.extend(known.secrets.iter().cloned());
         let report = WorkspaceReport {
             number: 0,
             workspace: name.to_owned(),

@@ -13,7 +13,7 @@ pub(crate) const DETAILS_MAX: usize = 8;
 const MESSAGE_BYTES_MAX: usize = 512;
 
 /// Reasons in the order in which they are told: first those that a person can act on at once.
-const RANKS: [&str; 17] = [
+const RANKS: [&str; 19] = [
     "QuotaExceeded",
     "Unschedulable",
     "InvalidImageName",
@@ -25,13 +25,21 @@ const RANKS: [&str; 17] = [
     "OOMKilled",
     "CrashLoopBackOff",
     "Error",
+    "Restarted",
     "FailedMount",
     "FailedAttachVolume",
     "ProvisioningFailed",
     "Evicted",
     "FailedCreate",
+    "NotConnected",
     "Unhealthy",
 ];
+
+/// Warnings that tell the owner of a workspace nothing: they are about the node's own settings.
+const OF_THE_NODE: [&str; 2] = ["MissingClusterDNS", "DNSConfigForming"];
+
+/// Last bytes of what a container wrote that a person reads of its end.
+const LAST_BYTES: usize = 320;
 
 /// Facts that are kept of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -103,7 +111,8 @@ impl PodFacts {
 impl Warning {
     /// Reads an event; `None` if it is no warning or about nothing with a name.
     pub(crate) fn read(event: &Event) -> Option<Self> {
-        if event.type_.as_deref() != Some("Warning") {
+        let reason = event.reason.as_deref().unwrap_or_default();
+        if event.type_.as_deref() != Some("Warning") || OF_THE_NODE.contains(&reason) {
             return None;
         }
         let about = &event.involved_object;
@@ -198,10 +207,11 @@ fn of_container(object: &str, container: &ContainerStatus) -> Option<ObjectDetai
             }
         };
     }
-    let now = terminated(&container.state).filter(|state| state.exit_code != 0);
-    // It runs again: the one thing worth saying is that memory ran out, which will happen once more.
-    let last = last.filter(is_out_of_memory);
-    now.or(last).map(|ended_with| ended(object, name, &ended_with, "Error", restarts))
+    if let Some(now) = terminated(&container.state).filter(|state| state.exit_code != 0) {
+        return Some(ended(object, name, &now, "Error", restarts));
+    }
+    // It runs again. Why it ended is worth knowing all the same: it may end for that once more.
+    last.filter(|last| last.exit_code != 0).map(|last| ended(object, name, &last, "Restarted", restarts))
 }
 
 fn is_out_of_memory(state: &ContainerStateTerminated) -> bool {
@@ -213,13 +223,28 @@ fn ended(object: &str, name: &str, state: &ContainerStateTerminated, reason: &st
         let message = format!("container {name} used more memory than its limit allows, {restarts} restarts");
         return detail(object, "OOMKilled", &message);
     }
-    let why = state.message.as_deref().or(state.reason.as_deref()).unwrap_or("no reason given");
+    let said = state.message.as_deref().map(last_lines).filter(|said| !said.is_empty());
+    let why = said.or(state.reason.clone()).unwrap_or_else(|| "no reason given".to_owned());
     let code = state.exit_code;
-    detail(object, reason, &format!("container {name} ended with exit code {code}: {why}, {restarts} restarts"))
+    detail(object, reason, &format!("container {name} ended with exit code {code}, {restarts} restarts: {why}"))
+}
+
+/// Returns the end of what a container wrote, in one line.
+fn last_lines(said: &str) -> String {
+    let mut begin = said.len().saturating_sub(LAST_BYTES);
+    while !said.is_char_boundary(begin) {
+        begin += 1;
+    }
+    let last = said.get(begin..).unwrap_or_default();
+    last.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
 }
 
 fn of_warning(warning: &Warning) -> ObjectDetail {
     let object = format!("{} {}", warning.kind, warning.name);
+    // The workspace's own probe, whose words are for the owner.
+    if let Some(said) = warning.message.strip_prefix("Startup probe failed: ") {
+        return detail(&object, "NotConnected", said.trim());
+    }
     let is_pull = warning.message.contains("pull image") || warning.message.contains("pulling image");
     let reason = match warning.reason.as_str() {
         "FailedScheduling" => "Unschedulable",

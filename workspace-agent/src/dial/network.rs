@@ -1,12 +1,13 @@
 //! Network as an agent needs it. The simulation puts another one in its place.
 
 use std::future::Future;
+use std::path::Path;
 use std::sync::Arc;
 
 use http::uri::{Authority, Scheme};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, DuplexStream, duplex};
 use tracing::debug;
-use tunnel_proto::listening::{self, LISTENING_BYTES_MAX, LISTENING_PORT};
+use tunnel_proto::listening::{LISTENING_BYTES_MAX, LISTENING_PORT, Listening};
 use tunnel_proto::reason::Reason;
 use tunnel_proto::terminal::TERMINAL_PORT;
 
@@ -15,6 +16,7 @@ use super::decide::DialFailure;
 use super::socket::AppSocket;
 use crate::Terminals;
 use crate::ports::{self, Ports};
+use crate::start_commands;
 
 /// Access of an agent to its gateway, and to the ports of its own machine.
 pub trait Network: Send + Sync + 'static {
@@ -56,20 +58,25 @@ pub struct LocalMachine {
     pub ports: Arc<Ports>,
     /// The terminals behind [`TERMINAL_PORT`], if there are any.
     pub terminals: Option<Terminals>,
+    /// Folder of the logs of the workspace's containers, if it is in a pod.
+    pub logs: Option<Arc<Path>>,
 }
 
 impl LocalMachine {
-    /// Answers the gateway's question for the ports on which something listens.
+    /// Answers the gateway's question for the ports on which something listens, and for the commands of the start.
     async fn listening(&self) -> Result<DuplexStream, Reason> {
-        let (ports, terminal) = (self.ports.clone(), self.terminals.is_some());
-        let read = tokio::task::spawn_blocking(move || ports::listening(&ports, terminal));
+        let (ports, terminal, logs) = (self.ports.clone(), self.terminals.is_some(), self.logs.clone());
+        let read = tokio::task::spawn_blocking(move || {
+            let commands = logs.as_deref().map(start_commands::read).unwrap_or_default();
+            ports::listening(&ports, terminal).map(|ports| Listening { ports, commands })
+        });
         let found = read.await.map_err(|_broken| Reason::Cancelled)?.map_err(|error| {
             debug!(%error, "the ports that listen cannot be read");
             Reason::Cancelled
         })?;
         let (near, mut far) = duplex(LISTENING_BYTES_MAX);
         // There is room for all of it, and dropping this end ends the message.
-        far.write_all(&listening::encode(found)).await.map_err(|_closed| Reason::Cancelled)?;
+        far.write_all(&found.encode()).await.map_err(|_closed| Reason::Cancelled)?;
         Ok(near)
     }
 }

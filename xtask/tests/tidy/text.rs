@@ -25,6 +25,9 @@ const HOSTS: [&str; 7] = [
     concat!("rubygems", ".org"),
 ];
 
+/// Homes in containers, which are the same everywhere. In pieces, too.
+const HOMES_IN_CONTAINERS: [&str; 2] = [concat!("/ho", "me/workspace"), concat!("/ho", "me/node")];
+
 /// Beginnings of paths that exist on somebody's machine only. In pieces, too.
 const HOMES: [&str; 6] = [
     concat!("/ho", "me/"),
@@ -70,6 +73,8 @@ pub(crate) fn places(path: &str, text: &str, root: &str) -> Vec<String> {
         if let Some(host) = HOSTS.iter().find(|host| line.contains(*host)) {
             tell(&format!("names the package host {host}"));
         }
+        let line = HOMES_IN_CONTAINERS.iter().fold(line.to_owned(), |line, home| line.replace(home, ""));
+        let line = line.as_str();
         if HOMES.iter().any(|home| begins_path(line, home)) || (has_own_root && line.contains(root)) {
             tell("names a place on one machine");
         }
@@ -144,6 +149,9 @@ mod tests {
             }
         }
         assert_eq!(places("a", "/app/x", "/app"), [""; 0]);
+        for home in HOMES_IN_CONTAINERS {
+            assert_eq!(places("a", &format!("see {home}/x"), "/a/b"), [""; 0]);
+        }
     }
 
     #[test]

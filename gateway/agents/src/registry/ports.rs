@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 use tracing::debug;
 use tunnel_proto::handshake::Agreement;
 use tunnel_proto::hello::{Hello, HostMode, Port as PortSettings};
-use tunnel_proto::listening::{LISTENING_BYTES_MAX, LISTENING_PORT, decode};
+use tunnel_proto::listening::{LISTENING_BYTES_MAX, LISTENING_PORT, Listening, StartCommand};
 use tunnel_proto::version::FEATURE_LISTENING;
 
 use super::{LiveSession, PortMode};
@@ -40,7 +40,16 @@ pub struct AgentPorts {
     /// The agent reports its listening ports on request.
     pub reports: bool,
     pub(super) insisting: Insisting,
-    pub(super) observed: Mutex<Option<(Instant, Arc<[Port]>)>>,
+    pub(super) observed: Mutex<Option<(Instant, AgentReport)>>,
+}
+
+/// What an agent says of its workspace when it is asked. Clones are cheap.
+#[derive(Clone, Debug)]
+pub struct AgentReport {
+    /// The ports, in their order, that it exposes and on which something listens.
+    pub listening: Arc<[Port]>,
+    /// The commands that began with the workspace, those that failed first.
+    pub commands: Arc<[StartCommand]>,
 }
 
 /// The ports whose apps refused the host that users ask for, and whether they take `localhost`.
@@ -85,9 +94,9 @@ impl AgentPorts {
         PortMode { protocol, host }
     }
 
-    fn fresh(&self, now: Instant) -> Option<Arc<[Port]>> {
+    fn fresh(&self, now: Instant) -> Option<AgentReport> {
         let observed = self.observed.lock();
-        observed.as_ref().filter(|(at, _)| now.saturating_duration_since(*at) < FRESH).map(|(_, ports)| ports.clone())
+        observed.as_ref().filter(|(at, _)| now.saturating_duration_since(*at) < FRESH).map(|(_, report)| report.clone())
     }
 }
 
@@ -130,24 +139,31 @@ impl LiveSession {
     ///
     /// Cancel safety: safe.
     pub async fn listening(&self) -> Option<Arc<[Port]>> {
+        self.report().await.map(|report| report.listening)
+    }
+
+    /// Returns what the agent says of its workspace when it is asked now; `None` if it does not say it, or not in time.
+    ///
+    /// Cancel safety: safe.
+    pub async fn report(&self) -> Option<AgentReport> {
         if !self.ports.reports || self.tunnel.is_detached() {
             return None;
         }
-        if let Some(ports) = self.ports.fresh(Instant::now()) {
-            return Some(ports);
+        if let Some(report) = self.ports.fresh(Instant::now()) {
+            return Some(report);
         }
-        let Ok(Some(numbers)) = timeout(PATIENCE, self.ask_listening()).await else {
+        let Ok(Some(Listening { ports, commands })) = timeout(PATIENCE, self.ask_listening()).await else {
             debug!(agent = %self.subject, "the agent did not say which ports listen");
             return None;
         };
-        let ports: Arc<[Port]> =
-            numbers.into_iter().filter_map(Port::new).filter(|port| self.ports.expose(*port)).collect();
-        *self.ports.observed.lock() = Some((Instant::now(), ports.clone()));
-        Some(ports)
+        let listening = ports.into_iter().filter_map(Port::new).filter(|port| self.ports.expose(*port)).collect();
+        let report = AgentReport { listening, commands: commands.into() };
+        *self.ports.observed.lock() = Some((Instant::now(), report.clone()));
+        Some(report)
     }
 
     /// Asks the agent. However much it sends, no more than a message is kept.
-    async fn ask_listening(&self) -> Option<Vec<u16>> {
+    async fn ask_listening(&self) -> Option<Listening> {
         // The channel's bytes show whether it was accepted.
         let (mut channel, _accepted) = self.tunnel.open(LISTENING_PORT).ok()?;
         let mut message = Vec::new();
@@ -157,7 +173,7 @@ impl LiveSession {
             }
             message.extend_from_slice(&bytes);
         }
-        decode(&message).ok()
+        Listening::decode(&message).ok()
     }
 }
 

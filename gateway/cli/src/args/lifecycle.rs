@@ -9,6 +9,7 @@ use crate::Output;
 use crate::credentials::Remote;
 use gateway_config::parse_duration;
 use gateway_types::{ClusterName, UserName, WorkspaceName};
+use workspace_spec::project::Project;
 
 const CREATE_EXAMPLES: &str = which!(
     "\
@@ -17,6 +18,7 @@ Examples:
   gateway workspace create my-app --agent cluster-1 --devfile .devfile.yaml --wait
   git show main:.devfile.yaml | gateway workspace create my-app --agent cluster-1 --devfile -
   gateway workspace create my-app --agent cluster-1 --env-file app.env --secret-file id_rsa=deploy.key
+  gateway workspace create my-app --project https://git.example.com/team/app.git@main --wait
   gateway workspace create my-app --executor ci --project https://git.example.com/team/app.git --ref main --wait
 
 Values never come from the command line, which others on the machine can read: --env-file names a file with a line NAME=VALUE \
@@ -85,11 +87,13 @@ pub struct CreateArgs {
     /// The cluster that is to run it, by the name of its agent; with --executor ci the CI system [default: the only one].
     #[arg(long, value_name = "NAME")]
     pub agent: Option<ClusterName>,
-    /// Repository to clone, with --executor ci [default: the project that the pipeline runs in].
-    #[arg(long, value_name = "URL")]
-    pub project: Option<String>,
-    /// The branch or tag of --project.
-    #[arg(long = "ref", value_name = "REF", requires = "project")]
+    /// Repository to clone, and its branch or tag; in a cluster repeatable, with --executor ci one [default there: the project that
+    /// the pipeline runs in].
+    #[allow(rustdoc::broken_intra_doc_links, reason = "a text of `--help`: the brackets stand for options")]
+    #[arg(long = "project", value_name = "URL[@REF]")]
+    pub projects: Vec<Project>,
+    /// The branch or tag of the only --project.
+    #[arg(long = "ref", value_name = "REF", requires = "projects")]
     pub reference: Option<String>,
     /// Tag of the runners that take its jobs, with --executor ci; repeatable.
     #[arg(long = "tag", value_name = "TAG")]

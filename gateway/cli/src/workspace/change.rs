@@ -22,6 +22,7 @@ use gateway_types::{BadProviderName, ClusterName, UnixSeconds, UserName, Workspa
 use gateway_workspaces::addresses::Addresses;
 use gateway_workspaces::changes::Changes;
 use gateway_workspaces::service::{NewOn, NewOnCi, NewWorkspace, WorkspaceError, Workspaces};
+use workspace_spec::project::Project;
 
 /// A change that a command asks for.
 #[derive(Clone, Copy)]
@@ -200,6 +201,10 @@ pub(super) async fn create(
         Err(error) => return Ok(complain(&error, console)),
     };
     let variables: Vec<Value> = variables.iter().map(variable).collect();
+    let projects = match projects(args) {
+        Ok(projects) => projects,
+        Err(error) => return Ok(complain(&error, console)),
+    };
     let (name, mut agent) = (args.workspace.as_str(), args.agent.as_ref().map(ToString::to_string));
     let wanted = match args.executor {
         RunsOn::Kubernetes => {
@@ -211,10 +216,17 @@ pub(super) async fn create(
                     Err(error) => return Ok(complain(&error, console)),
                 };
             }
-            json!({"name": name, "executor": "kubernetes", "agent": agent, "devfile": devfile, "variables": variables})
+            let projects: Vec<Value> = projects.iter().map(project).collect();
+            json!({
+                "name": name, "executor": "kubernetes", "agent": agent, "devfile": devfile, "variables": variables,
+                "projects": projects,
+            })
         }
         RunsOn::Ci => {
-            let project = args.project.as_ref().map(|url| json!({"url": url, "ref": args.reference}));
+            let project = match only_project(&projects) {
+                Ok(only) => only.map(project),
+                Err(error) => return Ok(complain(&error, console)),
+            };
             json!({
                 "name": name, "executor": "ci", "agent": agent, "devfile": devfile, "variables": variables,
                 "project": project, "tags": args.tags,
@@ -312,7 +324,7 @@ fn next_steps(args: &CreateArgs, console: &mut Console) {
 /// Refuses flags about how a workspace is run, for one that is not run here.
 fn external(args: &CreateArgs) -> Result<(), BadOn> {
     let says_how = args.agent.is_some()
-        || args.project.is_some()
+        || !args.projects.is_empty()
         || args.devfile.is_some()
         || args.wait
         || !(args.tags.is_empty() && args.env_file.is_empty() && args.secret_file.is_empty());
@@ -329,6 +341,28 @@ fn refused(error: &WorkspaceError, console: &mut Console) -> Exit {
 
 fn read(args: &CreateArgs) -> Result<(Option<String>, Vec<Variable>), BadFile> {
     Ok((given::devfile(args)?, given::variables(args)?))
+}
+
+/// Returns the projects to clone, the only one with the reference that is said apart.
+fn projects(args: &CreateArgs) -> Result<Vec<Project>, BadOn> {
+    let mut projects = args.projects.clone();
+    if let Some(reference) = &args.reference {
+        let [Project { reference: none @ None, .. }] = projects.as_mut_slice() else { return Err(BadOn::Reference) };
+        *none = Some(reference.clone());
+    }
+    Ok(projects)
+}
+
+fn only_project(projects: &[Project]) -> Result<Option<&Project>, BadOn> {
+    match projects {
+        [] => Ok(None),
+        [only] => Ok(Some(only)),
+        [_, _, ..] => Err(BadOn::OneProject),
+    }
+}
+
+fn project(project: &Project) -> Value {
+    json!({"url": project.url, "ref": project.reference})
 }
 
 fn variable(variable: &Variable) -> Value {
@@ -351,12 +385,16 @@ fn the_only(mut names: Vec<String>) -> Result<String, BadOn> {
 fn on(args: &CreateArgs, only: Option<ClusterName>) -> Result<NewOn, BadOn> {
     match (args.executor, args.agent.as_ref().or(only.as_ref())) {
         (RunsOn::External, _) => Err(BadOn::External),
-        (RunsOn::Kubernetes, _) if args.project.is_some() || !args.tags.is_empty() => Err(BadOn::Kubernetes),
-        (RunsOn::Kubernetes, Some(cluster)) => Ok(NewOn::Kubernetes { cluster: cluster.clone() }),
+        (RunsOn::Kubernetes, _) if !args.tags.is_empty() => Err(BadOn::Kubernetes),
+        (RunsOn::Kubernetes, Some(cluster)) => {
+            Ok(NewOn::Kubernetes { cluster: cluster.clone(), projects: projects(args)? })
+        }
         (RunsOn::Kubernetes, None) => Err(BadOn::Agent),
         (RunsOn::Ci, provider) => {
             let provider = provider.as_ref().map(|name| name.as_str().parse()).transpose()?;
-            let project = args.project.clone().map(|url| CiProject { url, reference: args.reference.clone() });
+            let projects = projects(args)?;
+            let project = only_project(&projects)?.cloned();
+            let project = project.map(|Project { url, reference }| CiProject { url, reference });
             Ok(NewOn::Ci(NewOnCi { provider, project, tags: args.tags.clone() }))
         }
     }
@@ -365,8 +403,12 @@ fn on(args: &CreateArgs, only: Option<ClusterName>) -> Result<NewOn, BadOn> {
 /// Flags that do not go together.
 #[derive(Debug, Error)]
 enum BadOn {
-    #[error("--project and --tag are for --executor ci")]
+    #[error("--tag is for --executor ci")]
     Kubernetes,
+    #[error("--ref is for one --project that has no reference of its own")]
+    Reference,
+    #[error("a workspace in a CI system is made for one --project")]
+    OneProject,
     #[error(
         "you run an external workspace yourself: --executor external takes no --agent, --devfile, --project, --tag, \
          --wait and no variables"

@@ -10,6 +10,7 @@ use crate::client::{ClientError, GatewayClient, shown};
 use crate::place::complain;
 use crate::{Console, Exit, Output, ShareArgs, ShowArgs, WorkspaceArgs, WorkspaceCommand, table};
 use gateway_types::{Audience, Port, UnixSeconds, WorkspaceName};
+use workspace_spec::frozen::LOGS_DIR;
 
 /// Most pages of a list that are asked for: a gateway that never ends is not one.
 const PAGES_MAX: usize = 1000;
@@ -39,7 +40,40 @@ struct Agent {
     ports: Vec<PortRow>,
     #[serde(default)]
     listening: Option<Vec<PortRow>>,
+    #[serde(default)]
+    commands: Vec<CommandRow>,
 }
+
+/// A command that began with the workspace.
+#[derive(Deserialize)]
+struct CommandRow {
+    container: String,
+    id: String,
+    status: Option<u32>,
+    #[serde(default)]
+    last_line: String,
+}
+
+impl CommandRow {
+    /// Writes the command for people: what became of it, and of a failure why and where its log is.
+    fn line(&self) -> String {
+        let (container, id) = (shown(&self.container), shown(&self.id));
+        match self.status {
+            None => format!("{id} in {container} runs"),
+            Some(0) => format!("{id} in {container} ended well"),
+            Some(status) => {
+                let killed = if status == KILLED { ", killed: it may have used more memory than there is" } else { "" };
+                let said =
+                    if self.last_line.is_empty() { String::new() } else { format!(": {}", shown(&self.last_line)) };
+                let log = format!("{LOGS_DIR}/{container}/command-{id}.log");
+                format!("{id} in {container} failed with status {status}{killed}{said} (all of it in {log})")
+            }
+        }
+    }
+}
+
+/// Exit status of a command that SIGKILL ended.
+const KILLED: u32 = 128 + 9;
 
 #[derive(Deserialize)]
 struct PortRow {
@@ -132,6 +166,7 @@ async fn show(client: &GatewayClient, args: &ShowArgs, console: &mut Console) ->
     let WorkspaceDetail { row, port_url, agent, shared_with_you } = client.get(&path).await?;
     let listening = agent.as_ref().and_then(|agent| agent.listening.as_deref());
     let listening: Option<Vec<String>> = listening.map(|ports| ports.iter().map(PortRow::line).collect());
+    let commands: Vec<_> = agent.iter().flat_map(|agent| &agent.commands).map(CommandRow::line).collect();
     let agent = agent.map_or_else(
         || "absent".to_owned(),
         |agent| {
@@ -156,6 +191,7 @@ async fn show(client: &GatewayClient, args: &ShowArgs, console: &mut Console) ->
         Some(ports) => rows.extend(ports.iter().map(|port| ("listening", port.clone()))),
         None => {}
     }
+    rows.extend(commands.into_iter().map(|command| ("command", command)));
     if let Some(look) = &row.state {
         match &row.provider {
             Some(provider) => rows.push(("provider", shown(provider))),

@@ -25,6 +25,7 @@ use gateway_workspaces::ci::NoTarget;
 use gateway_workspaces::service::{
     BadVariable, NewOn, NewOnCi, NewWorkspace, VARIABLES_MAX, WorkspaceError, check_variables,
 };
+use workspace_spec::project::{PROJECTS_MAX, Project};
 
 /// Name of a change to a state in the audit log.
 pub(super) fn deed(desired: DesiredState) -> &'static str {
@@ -259,9 +260,7 @@ fn read(body: &JsonObject) -> Result<WorkspaceRequest, ProblemRow> {
         }
         let on = match executor {
             Some(Executor::Ci) => on_ci(fields),
-            Some(Executor::Kubernetes | Executor::External) | None => {
-                fields.required("agent", text::<ClusterName>).map(|cluster| NewOn::Kubernetes { cluster })
-            }
+            Some(Executor::Kubernetes | Executor::External) | None => on_kubernetes(fields),
         };
         let devfile =
             fields.optional("devfile", |value| value.as_str().map(str::to_owned).ok_or("has to be a text".into()));
@@ -285,6 +284,24 @@ fn read(body: &JsonObject) -> Result<WorkspaceRequest, ProblemRow> {
             variables,
         }))
     })
+}
+
+/// Reads the settings of a workspace in a cluster.
+fn on_kubernetes(fields: &mut JsonFields<'_>) -> Option<NewOn> {
+    let cluster = fields.required("agent", text::<ClusterName>);
+    let projects = match fields.has("projects") {
+        true => fields.objects("projects", PROJECTS_MAX, |fields| {
+            let url =
+                fields.required("url", |value| value.as_str().map(str::to_owned).ok_or("has to be a text".into()));
+            let reference =
+                fields.optional("ref", |value| value.as_str().map(str::to_owned).ok_or("has to be a text".into()));
+            let project = Project { url: url?, reference };
+            project.problems().for_each(|problem| fields.object("url", problem.to_string()));
+            Some(project)
+        }),
+        false => fields.optional("projects", |_| Ok(Vec::new())).or_else(|| Some(Vec::new())),
+    };
+    Some(NewOn::Kubernetes { cluster: cluster?, projects: projects? })
 }
 
 /// Reads the settings of a workspace in a CI system.

@@ -22,6 +22,7 @@ use gateway_auth::policy::{Exposure, Visibility, sees, shared_with};
 use gateway_store::{ListPage, ManagedWorkspace, Workspace, WorkspaceId, wall_clock};
 use gateway_types::principal::Principal;
 use gateway_types::{Port, UnixSeconds, WorkspaceName};
+use tunnel_proto::listening::StartCommand;
 
 /// Keeps cursors of this list apart from others.
 const CURSOR: &str = "w";
@@ -94,9 +95,32 @@ struct AgentRow {
     /// does not say it.
     #[schema(required, max_items = 256)]
     listening: Option<Vec<PortRow>>,
+    /// The commands that began with the workspace, those that failed first; for the owner only.
+    #[schema(max_items = 32)]
+    commands: Vec<CommandRow>,
     /// For the owner only.
     #[schema(required)]
     version: Option<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = StartCommand)]
+struct CommandRow {
+    /// The container that it ran in.
+    container: String,
+    id: String,
+    /// Its exit status once it has ended, 128 and the signal's number for one that a signal ended; null while it runs.
+    #[schema(required)]
+    status: Option<u32>,
+    /// What it wrote last, if it failed.
+    last_line: String,
+}
+
+impl CommandRow {
+    fn new(command: &StartCommand) -> Self {
+        let StartCommand { container, id, status, last_line } = command.clone();
+        Self { container, id, status, last_line }
+    }
 }
 
 #[derive(Serialize, ToSchema)]
@@ -259,13 +283,16 @@ async fn agent(
         label: port.label(),
     };
     let named = session.ports().iter().filter_map(|port| Port::new(port.number));
-    let listening = session.listening().await;
+    let report = session.report().await;
+    let commands = report.iter().filter(|_| seen == Visibility::Owner).flat_map(|report| report.commands.iter());
     AgentRow {
         connected_seconds: session.since.elapsed().as_secs(),
         default_port: session.default_port().filter(|port| may_reach(*port)).map(Port::get),
         ports: named.filter(|port| may_reach(*port)).map(row).collect(),
-        listening: listening
-            .map(|ports| ports.iter().filter(|port| may_reach(**port)).map(|port| row(*port)).collect()),
+        listening: report
+            .as_ref()
+            .map(|report| report.listening.iter().filter(|port| may_reach(**port)).map(|port| row(*port)).collect()),
+        commands: commands.map(CommandRow::new).collect(),
         version: (seen == Visibility::Owner).then(|| session.agent_version.clone()),
     }
 }

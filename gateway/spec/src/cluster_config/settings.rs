@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{AGE_HOURS_MAX, ClusterConfig, access, amounts, lists, network};
+use super::{AGE_HOURS_MAX, ClusterConfig, PullPolicy, access, amounts, lists, network};
 use crate::document::{Location, MapFields, Problems, Value, ValueAt, show};
 use crate::syntax::{is_dns_label, is_dns_subdomain, is_image};
 use gateway_types::PublicUrl;
@@ -76,6 +76,16 @@ impl<'n> Section<'n, '_> {
         }
     }
 
+    fn pull_policy(&mut self, key: &'static str) -> Option<PullPolicy> {
+        let at = self.take(key)?;
+        let text = at.text(self.problems)?;
+        let policy = PullPolicy::ALL.into_iter().find(|policy| policy.as_str() == text);
+        if policy.is_none() {
+            at.object(self.problems, format!("must be Always, IfNotPresent or Never, not {}", show(text)));
+        }
+        policy
+    }
+
     /// Notes a problem of a key, at its place or else at the section's.
     fn object(&mut self, key: &'static str, message: impl Into<String>) {
         let place = self.places.get(key).copied().unwrap_or(self.fields.place);
@@ -95,6 +105,7 @@ fn read_section(fields: MapFields<'_>, problems: &mut Problems) -> ClusterConfig
         quota_per_user: section.quota("quota_per_user"),
         user_namespaces: section.boolean("use_kubernetes_user_namespaces", defaults.user_namespaces),
         runtime_class: section.text("default_runtime_class", runtime_class),
+        image_pull_policy: section.pull_policy("image_pull_policy"),
         allow_privilege_escalation: section.boolean("allow_privilege_escalation", defaults.allow_privilege_escalation),
         max_active_hours: section.hours("max_active_hours_before_stop", defaults.max_active_hours),
         max_stopped_hours: section.hours("max_stopped_hours_before_termination", defaults.max_stopped_hours),

@@ -33,6 +33,7 @@ workspaces:
   use_kubernetes_user_namespaces: true
   default_runtime_class: kata.v2
   allow_privilege_escalation: true
+  image_pull_policy: IfNotPresent
   image_pull_secrets:
   - {name: registry, namespace: ci}
   - {name: mirror, namespace: ops}
@@ -124,6 +125,7 @@ fn full_file_is_read_as_it_says() {
             user_namespaces: true,
             runtime_class: Some(text("kata.v2")),
             allow_privilege_escalation: true,
+            image_pull_policy: Some(PullPolicy::IfNotPresent),
             image_pull_secrets: vec![secret("registry", "ci"), secret("mirror", "ops")],
             annotations: BTreeMap::from([(text("example.com/note"), text("any text; $(here)"))]),
             labels: BTreeMap::from([(text("example.com/team"), text("Shop_1")), (text("tier"), String::new())]),
@@ -139,7 +141,7 @@ fn full_file_is_read_as_it_says() {
 #[test]
 fn unknown_keys_are_refused_at_each_level() {
     let section = "enabled, namespace_prefix, shared_namespace, quota, quota_per_user, use_kubernetes_user_namespaces, \
-                   default_runtime_class, allow_privilege_escalation, max_active_hours_before_stop, \
+                   default_runtime_class, image_pull_policy, allow_privilege_escalation, max_active_hours_before_stop, \
                    max_stopped_hours_before_termination, tools_image, gateway_url, network_policy, \
                    default_resources_per_container, max_resources_per_workspace, image_pull_secrets, annotations, labels";
     check_with(
@@ -227,6 +229,10 @@ fn privileges_are_gained_only_where_something_contains_them() {
            contains it"],
     );
     check_with("  allow_privilege_escalation: true\n  use_kubernetes_user_namespaces: true\n", &[]);
+    check_with(
+        "  image_pull_policy: always\n",
+        &["line 4, workspaces.image_pull_policy: must be Always, IfNotPresent or Never, not \"always\""],
+    );
     check_with("  allow_privilege_escalation: true\n  default_runtime_class: kata\n", &[]);
     check_with(
         "  default_runtime_class: Kata\n",

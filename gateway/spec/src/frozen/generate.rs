@@ -3,10 +3,10 @@
 
 mod check;
 mod objects;
-mod pod;
+pub(super) mod pod;
 mod resources;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,11 @@ use super::role::{Inventory, Owner, Role};
 use super::{Facts, FrozenProblem};
 use crate::cluster_config::ClusterConfig;
 use crate::devfile::{Command, CommandKind, Component, Devfile, PROJECTS_PATH};
+use crate::project::Project;
 use crate::syntax::url_template;
+
+/// Working directory of commands that name none, in the words of a devfile (devfile 2.2.0).
+const PROJECT_SOURCE: &str = "${PROJECT_SOURCE}";
 
 /// Input of generation, sorted by the objects that it becomes.
 #[derive(Debug)]
@@ -35,6 +39,16 @@ pub(super) struct ObjectPlan<'a> {
     annotations: BTreeMap<String, String>,
     /// URL of a port of the workspace for a browser, with `{port}` for it.
     url_template: String,
+}
+
+/// A project to clone.
+#[derive(Clone, Debug)]
+pub(super) struct ProjectClone<'a> {
+    /// Name of its log.
+    pub(super) id: String,
+    /// Its folder among the projects.
+    pub(super) folder: String,
+    pub(super) project: &'a Project,
 }
 
 /// A command of the devfile that runs when its container has started.
@@ -111,6 +125,27 @@ impl<'a> ObjectPlan<'a> {
         self.config.gateway_url.as_deref().unwrap_or(self.facts.agents_url)
     }
 
+    /// Returns the projects to clone, each with a folder of its own and an id for logs.
+    pub(super) fn clones(&self) -> Vec<ProjectClone<'a>> {
+        let mut folders = BTreeSet::new();
+        let mut clones = Vec::new();
+        for project in self.facts.projects {
+            let (plain, mut folder, mut number) = (project.folder(), project.folder(), 1);
+            while !folders.insert(folder.clone()) {
+                number += 1;
+                folder = format!("{plain}-{number}");
+            }
+            clones.push(ProjectClone { id: format!("clone-{}", clones.len() + 1), folder, project });
+        }
+        clones
+    }
+
+    /// Returns where the project is: the first one's folder, or the one of all projects.
+    pub(super) fn project_source(&self) -> String {
+        let first = self.clones().into_iter().next();
+        first.map_or_else(|| PROJECTS_PATH.to_owned(), |clone| format!("{PROJECTS_PATH}/{}", clone.folder))
+    }
+
     /// Returns the labels by which the workspace's pod is found.
     fn selector(&self) -> Value {
         json!({WORKSPACE_LABEL: self.facts.workspace.as_str(), CLUSTER_LABEL: self.facts.cluster.to_string()})
@@ -121,7 +156,7 @@ impl<'a> ObjectPlan<'a> {
         let commands = self.devfile.events.post_start.iter().filter_map(|id| command(self.devfile, id));
         let exec = |command: &'a Command| match &command.kind {
             CommandKind::Exec { component: of, command_line, working_dir, label: _ } if *of == component.name => {
-                let default = if component.is_main { PROJECTS_PATH } else { "" };
+                let default = if component.is_main { PROJECT_SOURCE } else { "" };
                 let folder = working_dir.as_deref().unwrap_or(default);
                 Some(Exec { id: &command.id, line: command_line, folder })
             }

@@ -38,8 +38,23 @@ pub const FILES_DIR: &str = "/workspace-gateway/files";
 /// Folder of the programs in the tools image: `bin/workspace-agent`, `bin/code-server` and what they need.
 pub const TOOLS_IMAGE_DIR: &str = "/workspace-tools";
 
-/// Folder of the logs: a folder for each container, on the workspace's own volume.
-pub const LOGS_DIR: &str = "/projects/workspace-logs";
+/// Folder of the logs: a folder for each container, on the workspace's own volume, and not where an app may serve files.
+pub const LOGS_DIR: &str = "/workspace-gateway/logs";
+
+/// Home of the user in each container, on the workspace's own volume.
+pub(super) const HOME_DIR: &str = "/home/workspace";
+
+/// The user's name, where one is asked for.
+pub(super) const USER_NAME: &str = "workspace";
+
+/// The workspace's own volume as a whole, for the container that makes its folders.
+pub(super) const VOLUME_DIR: &str = "/workspace-gateway/volume";
+
+/// File by which the agent says that it has been connected. The start of a pod and that of the main container remove it.
+pub(super) const READY_FILE: &str = "/workspace-gateway/logs/agent.ready";
+
+/// Names of the users in a container.
+pub(super) const PASSWD_FILE: &str = "/etc/passwd";
 
 /// Longest name of a workspace on Kubernetes: the name of an inventory is a label's value too, which has 63 characters at most.
 pub const KUBERNETES_NAME_BYTES_MAX: usize = 63 - "-workspace-inventory".len();

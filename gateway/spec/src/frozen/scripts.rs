@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::generate::ObjectPlan;
-use super::names::{AGENT_TOKEN_FILE, FILES_DIR, SCRIPTS_DIR, TOOLS_DIR};
+use super::generate::{ObjectPlan, ProjectClone, pod};
+use super::names::{AGENT_TOKEN_FILE, FILES_DIR, HOME_DIR, LOGS_DIR, SCRIPTS_DIR, TOOLS_DIR, USER_NAME};
 use crate::devfile::{Component, EDITOR_PORT, Exposure};
 use crate::shell;
 
@@ -20,6 +20,15 @@ const SERVICES: &str = include_str!("scripts/services.sh");
 /// Starts the editor.
 const EDITOR: &str = include_str!("scripts/editor.sh");
 
+/// Copies the tools and makes the folders of the volume.
+const PREPARE: &str = include_str!("scripts/prepare.sh");
+
+/// Clones a project.
+const CLONE: &str = include_str!("scripts/clone.sh");
+
+/// Says whether the agent has been connected.
+const STARTED: &str = include_str!("scripts/started.sh");
+
 /// Waits.
 const KEEP_ALIVE: &str = include_str!("scripts/keep-alive.sh");
 
@@ -30,10 +39,26 @@ pub(super) fn files(plan: &ObjectPlan<'_>) -> BTreeMap<String, String> {
         ("services.sh", SERVICES.to_owned()),
         ("editor.sh", EDITOR.to_owned()),
         ("keep-alive.sh", KEEP_ALIVE.to_owned()),
+        ("prepare.sh", PREPARE.to_owned()),
+        ("started.sh", STARTED.to_owned()),
         ("agent.sh", agent(plan)),
     ]
     .map(|(name, text)| (name.to_owned(), text))
     .into();
+    let clones = plan.clones();
+    if !clones.is_empty() {
+        let line = |ProjectClone { id, folder, project }: &ProjectClone<'_>| {
+            let reference = project.reference.as_deref().unwrap_or_default();
+            let [folder, url, reference] = [folder, &project.url, reference].map(shell::word);
+            format!("clone {id} {folder} {url} {reference}\n")
+        };
+        files.insert("clone.sh".to_owned(), CLONE.to_owned());
+        let lines: String = clones.iter().map(line).collect();
+        files.insert("clone-projects.sh".to_owned(), format!(". {SCRIPTS_DIR}/clone.sh\n{lines}"));
+    }
+    if pod::has_own_users(plan) {
+        files.insert("passwd".to_owned(), passwd());
+    }
     for component in &plan.containers {
         if let Some(text) = start(plan, component) {
             files.insert(start_file(component), text);
@@ -88,30 +113,55 @@ fn start(plan: &ObjectPlan<'_>, component: &Component) -> Option<String> {
     Some(text)
 }
 
+/// Names of users that programs and files of images have, by number. Ours is the last.
+const USERS: [(&str, u32, &str); 13] = [
+    ("root", 0, "/root"),
+    ("daemon", 1, "/usr/sbin"),
+    ("bin", 2, "/bin"),
+    ("sys", 3, "/dev"),
+    ("sync", 4, "/bin"),
+    ("games", 5, "/usr/games"),
+    ("man", 6, "/var/cache/man"),
+    ("lp", 7, "/var/spool/lpd"),
+    ("mail", 8, "/var/mail"),
+    ("www-data", 33, "/var/www"),
+    ("_apt", 42, "/nonexistent"),
+    ("node", 1000, "/home/node"),
+    ("nobody", 65534, "/nonexistent"),
+];
+
+/// Writes the list of users (passwd(5)). `ssh`, `git` and `whoami` need a name for the one that runs them, and no image has a line for
+/// ours.
+fn passwd() -> String {
+    let line = |(name, number, home): (&str, u32, &str)| format!("{name}:x:{number}:0:{name}:{home}:/bin/sh\n");
+    USERS.into_iter().chain([(USER_NAME, pod::USER, HOME_DIR)]).map(line).collect()
+}
+
+/// Writes the start of the agent. Options that an older agent of a tools image does not know are variables, which it ignores.
 fn agent(plan: &ObjectPlan<'_>) -> String {
     let mut text = format!(
-        "export NO_COLOR=1\nexec {TOOLS_DIR}/bin/workspace-agent run --gateway {} --token-file {FILES_DIR}/{AGENT_TOKEN_FILE} \\\n  \
+        "export NO_COLOR=1 WORKSPACE_AGENT_TERMINAL=true WORKSPACE_AGENT_SSH=true WORKSPACE_AGENT_READY_FILE=\"$GW_READY_FILE\" \\\n  \
+         WORKSPACE_AGENT_LOGS_DIR={LOGS_DIR}\n\
+         exec {TOOLS_DIR}/bin/workspace-agent run --gateway {} --token-file {FILES_DIR}/{AGENT_TOKEN_FILE} \\\n  \
          --default-port {EDITOR_PORT}",
         shell::word(plan.gateway_url()),
     );
-    for port in reachable_ports(plan) {
-        text.push_str(&format!(" --port {port}"));
+    for port in closed_ports(plan) {
+        text.push_str(&format!(" --deny-port {port}"));
     }
     text.push('\n');
     text
 }
 
-/// Returns the editor's port and the endpoints', except those for their own pod only and those that TCP does not carry.
-fn reachable_ports(plan: &ObjectPlan<'_>) -> BTreeSet<u16> {
+/// Returns the endpoints' ports that are for their own pod alone. Every other port that a program opens is its owner's.
+fn closed_ports(plan: &ObjectPlan<'_>) -> BTreeSet<u16> {
     let endpoints = plan.containers.iter().flat_map(|component| &component.endpoints);
-    let is_reachable = |exposure| matches!(exposure, Exposure::Public | Exposure::Internal);
-    let reachable = endpoints.filter(|endpoint| is_reachable(endpoint.exposure) && endpoint.protocol != "udp");
-    reachable.map(|endpoint| endpoint.target_port).chain([EDITOR_PORT]).collect()
+    endpoints.filter(|endpoint| endpoint.exposure == Exposure::None).map(|endpoint| endpoint.target_port).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::names::LOGS_DIR;
+    use super::super::names::{READY_FILE, TOOLS_IMAGE_DIR, VOLUME_DIR};
     use super::*;
     use crate::devfile::PROJECTS_PATH;
 
@@ -122,17 +172,31 @@ mod tests {
             (SERVICES, format!(". {SCRIPTS_DIR}/common.sh\n")),
             (KEEP_ALIVE, format!(". {SCRIPTS_DIR}/common.sh\n")),
             (EDITOR, format!("exec {TOOLS_DIR}/bin/code-server --bind-addr 127.0.0.1:{EDITOR_PORT} --auth none")),
-            (EDITOR, format!("data={PROJECTS_PATH}/")),
+            (EDITOR, format!("override \"${{PROJECT_SOURCE:-{PROJECTS_PATH}}}\"\n")),
+            (CLONE, format!("target={PROJECTS_PATH}/$2\n")),
+            (PREPARE, format!("cp -Rf {TOOLS_IMAGE_DIR}/. {TOOLS_DIR}/\ncd {VOLUME_DIR}\n")),
+            (STARTED, format!(". {SCRIPTS_DIR}/common.sh\n")),
+            (PREPARE, format!("rm -f {}\n", READY_FILE.replace("/workspace-gateway/", ""))),
         ] {
             assert!(text.contains(&place), "{place}");
         }
-        assert!(LOGS_DIR.starts_with(PROJECTS_PATH));
+    }
+
+    #[test]
+    fn users_have_names_and_numbers_of_their_own() {
+        let passwd = passwd();
+        let fields = |line: &str| line.split(':').map(str::to_owned).collect::<Vec<_>>();
+        let lines: Vec<_> = passwd.lines().map(fields).collect();
+        assert!(lines.iter().all(|fields| fields.len() == 7), "{passwd}");
+        let distinct = |field: usize| lines.iter().map(|fields| fields[field].as_str()).collect::<BTreeSet<_>>().len();
+        assert_eq!((distinct(0), distinct(2)), (lines.len(), lines.len()));
+        assert!(passwd.ends_with("\nworkspace:x:5001:0:workspace:/home/workspace:/bin/sh\n"), "{passwd}");
     }
 
     #[test]
     fn fixed_scripts_are_small() {
         // Each workspace carries them, and a cluster has thousands of workspaces.
-        let bytes = [COMMON, SERVICES, EDITOR, KEEP_ALIVE].map(str::len).into_iter().sum::<usize>();
-        assert!(bytes < 5000, "{bytes}");
+        let bytes = [COMMON, SERVICES, EDITOR, KEEP_ALIVE, PREPARE, STARTED].map(str::len).into_iter().sum::<usize>();
+        assert!(bytes < 7000, "{bytes}");
     }
 }

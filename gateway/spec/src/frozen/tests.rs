@@ -4,7 +4,7 @@ mod refused;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cluster_config::{Amounts, Resources, SecretRef};
+use crate::cluster_config::{Amounts, PullPolicy, Resources, SecretRef};
 use crate::devfile;
 
 /// What a site says, for tests.
@@ -28,6 +28,7 @@ impl Site {
             zone: &self.zone,
             public_url: "https://gateway.example.com:8443",
             agents_url: "https://agents.example.com",
+            projects: &[],
         }
     }
 }
@@ -156,7 +157,7 @@ fn pod_keeps_the_restricted_standard_unless_privileges_may_be_escalated() {
 }
 
 #[test]
-fn agent_is_told_the_ports_of_the_devfile_and_the_editors() {
+fn agent_leads_to_every_port_but_those_of_the_pod_alone() {
     let ports = json!([
         {"name": "web", "targetPort": 3000},
         {"name": "inner", "targetPort": 3001, "exposure": "internal"},
@@ -167,7 +168,7 @@ fn agent_is_told_the_ports_of_the_devfile_and_the_editors() {
     let frozen = froze(&devfile, &config());
     let agent = script(&frozen, "agent.sh").expect("a script");
     assert!(agent.contains("--gateway 'https://agents.example.com' --token-file /workspace-gateway/files/agent-token"));
-    assert!(agent.ends_with("--default-port 60001 --port 3000 --port 3001 --port 60001\n"), "{agent}");
+    assert!(agent.ends_with("--default-port 60001 --deny-port 3002\n"), "{agent}");
     let service = &of(&frozen, Role::Service)["spec"];
     let numbers: Vec<_> = service["ports"].as_array().expect("ports").iter().map(|port| port["port"].clone()).collect();
     assert_eq!((numbers, &service["clusterIP"]), (vec![json!(3000), json!(3001), json!(3003)], &json!("None")));
@@ -177,6 +178,119 @@ fn agent_is_told_the_ports_of_the_devfile_and_the_editors() {
     assert!(
         script(&frozen, "agent.sh").is_some_and(|agent| agent.contains(r"--gateway 'http://10.0.0.7:8081/it'\''s' "))
     );
+    // Its address is in none of the usual destinations.
+    let gateway = json!({"to": [{"ipBlock": {"cidr": "10.0.0.7/32"}}], "ports": [{"port": 8081, "protocol": "TCP"}]});
+    assert_eq!(of(&frozen, Role::NetworkPolicy)["spec"]["egress"][1], gateway);
+}
+
+#[test]
+fn every_container_has_a_writable_home_a_name_for_its_user_and_the_folders_of_the_volume() {
+    let own_home = json!([{"name": "HOME", "value": "/root"}, {"name": "USER", "value": "me"}]);
+    let side = container("side", json!({"image": "b", "env": own_home}));
+    let before = container("before", json!({"image": "c"}));
+    let rest = json!({"commands": [{"id": "one", "apply": {"component": "before"}}], "events": {"preStart": ["one"]}});
+    let devfile = devfile_of(vec![main(json!({"image": "a"})), side, before], rest);
+    let frozen = froze(&devfile, &config());
+    let pod = pod_of(&frozen);
+    let value = |container: &Value, name: &str| {
+        let env = container["env"].as_array().expect("variables").clone();
+        let named: Vec<_> = env.into_iter().filter(|one| one["name"] == name).map(|one| one["value"].clone()).collect();
+        assert_eq!(named.len(), 1, "{name}");
+        named[0].clone()
+    };
+    for container in [&pod["containers"][0], &pod["initContainers"][1]] {
+        assert_eq!(
+            (value(container, "HOME"), value(container, "USER")),
+            (json!("/home/workspace"), json!("workspace"))
+        );
+    }
+    let side = &pod["containers"][1];
+    assert_eq!((value(side, "HOME"), value(side, "USER")), (json!("/root"), json!("me")));
+    for container in [&pod["containers"][0], side, &pod["initContainers"][1]] {
+        let mounts = container["volumeMounts"].as_array().expect("mounts");
+        let folders: Vec<_> = mounts
+            .iter()
+            .filter(|mount| mount["name"] == "gw-data")
+            .map(|mount| (mount["mountPath"].as_str().expect("a path"), mount["subPath"].as_str().expect("a folder")))
+            .collect();
+        assert_eq!(
+            folders,
+            [("/projects", "projects"), ("/home/workspace", "home"), ("/workspace-gateway/logs", "logs")]
+        );
+        assert!(mounts.iter().any(|mount| mount["mountPath"] == "/etc/passwd" && mount["subPath"] == "passwd"));
+    }
+    // Only the first container sees the volume as a whole.
+    assert_eq!(
+        pod["initContainers"][0]["volumeMounts"][1],
+        json!({"name": "gw-data", "mountPath": "/workspace-gateway/volume"})
+    );
+    // An image with means of its own adds users.
+    let free = ClusterConfig {
+        allow_privilege_escalation: true,
+        runtime_class: Some("sysbox".to_owned()),
+        image_pull_policy: Some(PullPolicy::Never),
+        ..config()
+    };
+    let text = froze(&devfile, &free).to_json();
+    assert!(!text.contains("passwd"), "{text}");
+    assert_eq!(text.matches(r#""imagePullPolicy":"Never""#).count(), 4);
+    assert!(!frozen.to_json().contains("imagePullPolicy"), "Kubernetes' own rule");
+    let at_home = main(json!({"image": "a", "volumeMounts": [{"name": "v", "path": "/home/workspace/"}]}));
+    let volume = json!({"name": "v", "volume": {}});
+    let said = problems_of(&devfile_of(vec![at_home, volume], json!({})), &config(), "mine");
+    assert_eq!(said, "component main: a volume is mounted at /home/workspace, which is the gateway's");
+}
+
+#[test]
+fn workspace_counts_as_running_once_its_agent_has_been_connected() {
+    let frozen = froze(
+        &devfile_of(vec![main(json!({"image": "a"})), container("side", json!({"image": "b"}))], json!({})),
+        &config(),
+    );
+    let containers = &pod_of(&frozen)["containers"];
+    let probe = &containers[0]["startupProbe"];
+    assert_eq!(probe["exec"]["command"], json!(["/bin/sh", "/workspace-gateway/scripts/started.sh"]));
+    assert_eq!(containers[1].get("startupProbe"), None);
+    assert!(script(&frozen, "started.sh").is_some_and(|text| text.contains("$logs/agent.log")));
+    let agent = script(&frozen, "agent.sh").expect("a script");
+    assert!(agent.contains("WORKSPACE_AGENT_READY_FILE=\"$GW_READY_FILE\""), "{agent}");
+}
+
+#[test]
+fn projects_are_cloned_each_into_a_folder_of_its_own_before_anything_begins() {
+    let projects =
+        ["https://git.example.com/a/shop.git@v1", "https://git.example.com/b/shop", "https://git.example.com/it's"];
+    let projects = projects.map(|text| text.parse().expect("a project"));
+    let site = Site::new("mine");
+    let facts = Facts { projects: &projects, ..site.facts() };
+    let install = json!({"id": "install", "exec": {"component": "main", "commandLine": "make"}});
+    let before = container("before", json!({"image": "c"}));
+    let rest = json!({
+        "commands": [{"id": "one", "apply": {"component": "before"}}, install],
+        "events": {"preStart": ["one"], "postStart": ["install"]},
+    });
+    let devfile = devfile_of(vec![main(json!({"image": "a", "memoryLimit": "3Gi"})), before], rest);
+    let frozen = freeze(&devfile, &config(), &facts).expect("frozen");
+    let pod = pod_of(&frozen);
+    let names: Vec<_> = pod["initContainers"].as_array().expect("a list").iter().map(|one| &one["name"]).collect();
+    assert_eq!(names, ["gw-tools", "gw-clone", "before"]);
+    let cloner = &pod["initContainers"][1];
+    assert_eq!(
+        (&cloner["image"], &cloner["resources"]["limits"]["memory"]),
+        (&json!("registry.example.com/tools:1"), &json!("3Gi"))
+    );
+    let expected = ". /workspace-gateway/scripts/clone.sh\n\
+                    clone clone-1 'shop' 'https://git.example.com/a/shop.git' 'v1'\n\
+                    clone clone-2 'shop-2' 'https://git.example.com/b/shop' ''\n\
+                    clone clone-3 'its' 'https://git.example.com/it'\\''s' ''\n";
+    assert_eq!(script(&frozen, "clone-projects.sh"), Some(expected));
+    let source = json!({"name": "PROJECT_SOURCE", "value": "/projects/shop"});
+    assert!(pod["containers"][0]["env"].as_array().expect("variables").contains(&source));
+    let started = script(&frozen, "start-main.sh").expect("a script");
+    assert!(started.ends_with("run 'install' \"${PROJECT_SOURCE}\"\n"), "{started}");
+    let wrong = [Project { url: "https://u:p@git.example.com/a".to_owned(), reference: Some("-x".to_owned()) }];
+    let problems = freeze(&devfile, &config(), &Facts { projects: &wrong, ..site.facts() }).expect_err("problems");
+    assert_eq!(problems.len(), 2, "{problems:?}");
 }
 
 #[test]
@@ -287,6 +401,14 @@ fn quota_is_of_the_secrets_inventory_and_of_namespaces_of_their_own() {
     // Partial messages have the core inventory and no quota: owned by that one, it would be pruned by the next of them.
     assert_eq!(quota["metadata"]["annotations"][OWNING_INVENTORY_ANNOTATION], "mine-secrets-inventory");
     assert_eq!(quota["spec"]["hard"]["limits.memory"], "4Gi");
+    // A pod's quota counts the container that copies the tools, which takes no more than there is.
+    let mut small = bounded();
+    small.max_resources.as_mut().expect("a bound").limits.memory = "300Mi".to_owned();
+    let devfile_that_fits =
+        devfile_of(vec![main(json!({"image": "a", "memoryRequest": "100Mi", "memoryLimit": "300Mi"}))], json!({}));
+    let frozen = froze(&devfile_that_fits, &small);
+    let tools = &pod_of(&frozen)["initContainers"][0]["resources"];
+    assert_eq!((&tools["requests"]["memory"], &tools["limits"]["memory"]), (&json!("256Mi"), &json!("300Mi")));
     let mut shared = bounded();
     shared.shared_namespace = Some("ws-mine".to_owned());
     assert!(froze(&devfile, &shared).objects().iter().all(|object| object.role != Role::ResourceQuota));
@@ -342,7 +464,7 @@ fn variables_of_the_devfile_come_after_ours_and_labels_of_the_cluster_are_on_all
     // What Kubernetes makes of it is what the devfile says.
     assert_eq!((value("VSCODE_PROXY_URI"), value("A")), (json!("mine"), json!("$$(B) \"'")));
     assert_eq!(value("GW_URL_TEMPLATE"), "https://{port}-mine.workspaces.example.net:8443");
-    assert_eq!(value("GW_LOGS_DIR"), "/projects/workspace-logs/main");
+    assert_eq!(value("GW_LOGS_DIR"), "/workspace-gateway/logs/main");
     for object in frozen.objects() {
         assert_eq!(object.value["metadata"]["labels"]["team"], "red");
         assert_eq!(object.value["metadata"]["annotations"]["example.com/note"], "x y");

@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 
 use tunnel_proto::terminal::TERMINAL_PORT;
 
-use super::{Architecture, Editor, PipelineFacts, PipelineSettings, Project, Proof, environment};
+use super::{Architecture, Editor, PipelineFacts, PipelineSettings, Proof, environment};
 use crate::devfile::{Command, CommandKind, Component, Devfile, EDITOR_PORT, Exposure, PROJECTS_PATH};
+use crate::project::{Project, folder_of};
 use crate::shell;
-use crate::syntax::is_web_url;
 use gateway_types::hexadecimal;
 
 /// Files that are the same for every workspace. The first one is the one that runs.
@@ -111,7 +111,7 @@ fn settings(main: Option<&Component>, settings: &PipelineSettings, facts: &Pipel
     set("inherit", &settings.inherit_variables.join(" "));
     set("seconds", &settings.job_time().script_end().as_secs().to_string());
     let Project { url, reference } = facts.project.cloned().unwrap_or(Project { url: String::new(), reference: None });
-    set("project_folder", &project_folder(&url));
+    set("project_folder", &folder_of(&url));
     set("project_url", &url);
     set("project_reference", &reference.unwrap_or_default());
     let (editor, url, sha256) = match &settings.editor {
@@ -204,13 +204,4 @@ fn agent(main: Option<&Component>, settings: &PipelineSettings, facts: &Pipeline
 pub(super) fn folder_name(cache_key: &str) -> String {
     let end = cache_key.len().saturating_sub(8);
     format!("workspace-{}", cache_key.get(end..).unwrap_or_default())
-}
-
-/// Names the folder that a project is cloned into: what its URL ends with, as far as that is plain.
-pub(super) fn project_folder(url: &str) -> String {
-    let path = if is_web_url(url) { url.split(['?', '#']).next().unwrap_or_default() } else { "" };
-    let last = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-    let plain = |letter: &char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
-    let name: String = last.strip_suffix(".git").unwrap_or(last).chars().filter(plain).take(100).collect();
-    if name.trim_start_matches('.').is_empty() { "project".to_owned() } else { name.trim_start_matches('.').to_owned() }
 }

@@ -34,6 +34,7 @@ fn frozen() -> FrozenConfig {
         zone: &zone,
         public_url: "https://gateway.example",
         agents_url: "https://agents.example",
+        projects: &[],
     };
     let frozen = freeze(&devfile, &config, &facts).expect("a config");
     let roles: BTreeSet<Role> = frozen.objects().iter().map(|object| object.role).collect();

@@ -48,7 +48,7 @@ fn container_that_ends_again_and_again_is_told_with_its_exit_code() {
     check(
         &[crashing],
         &[],
-        &[("Pod w-1", "CrashLoopBackOff", "container main ended with exit code 127: Error, 4 restarts")],
+        &[("Pod w-1", "CrashLoopBackOff", "container main ended with exit code 127, 4 restarts: Error")],
     );
 }
 
@@ -64,6 +64,31 @@ fn memory_that_ran_out_is_told_instead_of_the_crash_and_after_the_restart() {
             &[("Pod w-1", "OOMKilled", "container main used more memory than its limit allows, 2 restarts")],
         );
     }
+}
+
+#[test]
+fn container_that_runs_again_is_told_with_what_it_wrote_last() {
+    let said = format!("{}\n  Traceback:\n\nno such table\n", "x".repeat(500));
+    let again = pod(json!({"containerStatuses": [{"name": "db", "image": "i", "imageID": "", "ready": true,
+        "restartCount": 2, "state": {"running": {}}, "lastState": {"terminated": {"exitCode": 1, "reason": "Error", "message": said}}}]}));
+    let found = details([again].iter(), [].iter());
+    let message = &found.first().expect("a detail").message;
+    assert!(message.starts_with("container db ended with exit code 1, 2 restarts: x"), "{message}");
+    assert!(message.ends_with("x; Traceback:; no such table") && message.len() < 400, "{message}");
+    assert_eq!(found[0].reason, "Restarted");
+}
+
+#[test]
+fn agent_that_is_not_connected_is_told_in_its_own_words_and_the_nodes_matters_are_not() {
+    let waits = pod(
+        json!({"containerStatuses": [{"name": "main", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+        "state": {"running": {}}}]}),
+    );
+    let said = "Startup probe failed: the agent is not connected: cannot reach the gateway: connection refused\n";
+    let expected = "the agent is not connected: cannot reach the gateway: connection refused";
+    check(&[waits], &[warning("Pod", "w-1", "p1", "Unhealthy", said)], &[("Pod w-1", "NotConnected", expected)]);
+    let of_the_node = json!({"metadata": {}, "type": "Warning", "reason": "MissingClusterDNS", "involvedObject": {"kind": "Pod", "name": "w"}});
+    assert_eq!(Warning::read(&serde_json::from_value(of_the_node).expect("an event")), None);
 }
 
 #[test]
@@ -138,7 +163,7 @@ fn warning_of_what_a_pod_has_left_behind_does_not_hide_what_it_waits_for_now() {
     check(
         &[crashing],
         &earlier,
-        &[("Pod w-1", "CrashLoopBackOff", "container main ended with exit code 2: Error, 1 restarts")],
+        &[("Pod w-1", "CrashLoopBackOff", "container main ended with exit code 2, 1 restarts: Error")],
     );
 }
 

@@ -2,7 +2,8 @@
 
 use super::{ObjectPlan, resources};
 use crate::frozen::FrozenProblem;
-use crate::frozen::names::{GATEWAY_DIR, unfit_for_kubernetes};
+use crate::frozen::names::{GATEWAY_DIR, HOME_DIR, PASSWD_FILE, unfit_for_kubernetes};
+use crate::project::PROJECTS_MAX;
 use crate::syntax::is_web_url;
 
 /// Returns all problems.
@@ -22,14 +23,22 @@ pub(super) fn problems(plan: &ObjectPlan<'_>) -> Vec<FrozenProblem> {
         let message = "a secret for pulling images has the name that a secret of this workspace would have";
         tell("name", format!("{message}: {}", secret.name));
     }
+    if plan.facts.projects.len() > PROJECTS_MAX {
+        tell("projects", format!("are more than {PROJECTS_MAX}"));
+    }
+    for (number, project) in plan.facts.projects.iter().enumerate() {
+        project.problems().for_each(|problem| tell(&format!("project {}", number + 1), problem.to_string()));
+    }
     for component in &plan.devfile.components {
         for mount in &component.volume_mounts {
             let path = mount.mount_path();
+            let owner = |folder| format!("a volume is mounted {folder}, which is the gateway's");
             if std::path::Path::new(&path).starts_with(GATEWAY_DIR) {
-                tell(
-                    &format!("component {}", component.name),
-                    format!("a volume is mounted in {GATEWAY_DIR}, which is the gateway's"),
-                );
+                tell(&format!("component {}", component.name), owner(format!("in {GATEWAY_DIR}")));
+            } else if let Some(ours) =
+                [HOME_DIR, PASSWD_FILE].into_iter().find(|ours| path.trim_end_matches('/') == *ours)
+            {
+                tell(&format!("component {}", component.name), owner(format!("at {ours}")));
             }
         }
     }

@@ -66,6 +66,7 @@ pub(super) fn network_policy(plan: &ObjectPlan<'_>) -> Option<Value> {
         "to": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAME_SERVERS}}}],
         "ports": [{"port": 53, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}],
     })];
+    egress.extend(to_gateway(plan.gateway_url()));
     let allow = |rule: &crate::cluster_config::Egress| json!({"to": [{"ipBlock": {"cidr": rule.allow, "except": rule.except}}]});
     egress.extend(policy.egress.iter().map(allow));
     let spec = json!({
@@ -75,6 +76,18 @@ pub(super) fn network_policy(plan: &ObjectPlan<'_>) -> Option<Value> {
         "egress": egress,
     });
     Some(plan.object(Role::NetworkPolicy, plan.names.workspace.clone(), json!({"spec": spec})))
+}
+
+/// Allows the gateway by its address, if its URL has one: a gateway in a private network is in none of the usual destinations.
+fn to_gateway(url: &str) -> Option<Value> {
+    let url = url::Url::parse(url).ok()?;
+    let cidr = match url.host()? {
+        url::Host::Ipv4(address) => format!("{address}/32"),
+        url::Host::Ipv6(address) => format!("{address}/128"),
+        url::Host::Domain(_) => return None,
+    };
+    let port = json!({"port": url.port_or_known_default()?, "protocol": "TCP"});
+    Some(json!({"to": [{"ipBlock": {"cidr": cidr}}], "ports": [port]}))
 }
 
 /// Scripts that the pod runs. Kubelets need not watch an immutable object.

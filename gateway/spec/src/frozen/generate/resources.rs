@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::ObjectPlan;
-use crate::cluster_config::Resources;
+use crate::cluster_config::{Amounts as AmountsOf, Resources};
 use crate::devfile::Component;
 use crate::frozen::FrozenProblem;
 use crate::syntax::Quantity;
@@ -28,8 +28,8 @@ pub(super) struct Amounts<T = String> {
 type Pick = fn(&Needs) -> Option<&String>;
 
 /// Requests and limits of the container that copies the tools.
-pub(super) const TOOLS: Needs<&str> = Needs {
-    cpu: Amounts { request: Some("100m"), limit: Some("500m") },
+const TOOLS: Needs<&str> = Needs {
+    cpu: Amounts { request: Some("100m"), limit: Some("1") },
     memory: Amounts { request: Some("256Mi"), limit: Some("512Mi") },
 };
 
@@ -88,6 +88,26 @@ fn merged(request: Option<&String>, limit: Option<&String>, [usual, usual_limit]
     Amounts { request: request.cloned(), limit: limit.cloned() }
 }
 
+/// Returns the needs of the container that copies the tools: never more than a whole workspace may have, or its quota would refuse
+/// every pod.
+pub(super) fn tools<'p>(plan: &ObjectPlan<'p>) -> Needs<&'p str> {
+    let most = bound(plan);
+    let least = |own: Option<&'static str>, most: Option<&'p String>| match (own, most) {
+        (Some(own), Some(most)) if read(own) > read(most) => Some(most.as_str()),
+        (own, _) => own,
+    };
+    let amounts = |own: &Amounts<&'static str>, pick: fn(&AmountsOf) -> &String| Amounts {
+        request: least(own.request, most.map(|most| pick(&most.requests))),
+        limit: least(own.limit, most.map(|most| pick(&most.limits))),
+    };
+    Needs { cpu: amounts(&TOOLS.cpu, |most| &most.cpu), memory: amounts(&TOOLS.memory, |most| &most.memory) }
+}
+
+/// Returns the most that a workspace may have; a namespace of several has no such bound.
+fn bound<'p>(plan: &ObjectPlan<'p>) -> Option<&'p Resources> {
+    plan.config.max_resources.as_ref().filter(|_| plan.config.shared_namespace.is_none())
+}
+
 fn read(text: &str) -> Option<Quantity> {
     text.parse().ok()
 }
@@ -95,7 +115,7 @@ fn read(text: &str) -> Option<Quantity> {
 /// Finds amounts above the cluster's maximum for one workspace: Kubernetes would refuse its pod, and only the cluster's
 /// administrator would see why.
 pub(super) fn beyond_the_most(plan: &ObjectPlan<'_>) -> Vec<FrozenProblem> {
-    let Some(most) = plan.config.max_resources.as_ref().filter(|_| plan.config.shared_namespace.is_none()) else {
+    let Some(most) = bound(plan) else {
         return Vec::new();
     };
     let rows: [(&str, Pick, &str); 4] = [

@@ -1,6 +1,15 @@
 # Keeps the agent and the editor of a workspace running. The first process of a container whose command is not its own.
 . /workspace-gateway/scripts/common.sh
-cd /projects 2>/dev/null || cd /
+rm -f "${GW_READY_FILE:-}"
+cd "${PROJECT_SOURCE:-/projects}" 2>/dev/null || cd /projects 2>/dev/null || cd /
+
+# The shell of terminals, in the editor and elsewhere: the image's own choice, or a real one if there is any.
+if [ ! -x "${SHELL:-}" ]; then
+  for SHELL in /bin/bash /usr/bin/bash /bin/sh; do
+    [ ! -x "$SHELL" ] || break
+  done
+fi
+export SHELL
 
 now() { date +%s; }
 alive() { [ -n "$1" ] && kill -0 "$1" 2>/dev/null; }

@@ -63,7 +63,7 @@ fn container(container: &Container, place: &str, volumes: &BTreeSet<&str>, findi
         |holds: bool, message: String| findings.require(place, holds, format!("container {name}: {message}"));
     require(is_image(&container.image), format!("{:?} is no image", container.image));
     require(
-        matches!(container.image_pull_policy.as_str(), "Always" | "IfNotPresent" | "Never"),
+        matches!(container.image_pull_policy.as_deref(), None | Some("Always" | "IfNotPresent" | "Never")),
         "imagePullPolicy must be Always, IfNotPresent or Never".to_owned(),
     );
     let security = &container.security_context;
@@ -83,7 +83,17 @@ fn container(container: &Container, place: &str, volumes: &BTreeSet<&str>, findi
         let is_sound = path.starts_with('/') && !path.contains(':') && path.split('/').all(|part| part != "..");
         let is_new = paths.insert(path.trim_end_matches('/'));
         require(is_sound && is_new, format!("{path:?} is no path of a volume, or there twice"));
+        let is_inside = |folder: &String| is_inside_volume(folder);
+        require(mount.sub_path.as_ref().is_none_or(is_inside), "a subPath leads out of its volume".to_owned());
     }
+    if let Some(probe) = &container.startup_probe {
+        let is_sound = !probe.exec.command.is_empty() && probe.period_seconds > 0 && probe.failure_threshold > 0;
+        require(is_sound, "its startupProbe asks nothing".to_owned());
+    }
+    require(
+        matches!(container.termination_message_policy.as_deref(), None | Some("File" | "FallbackToLogsOnError")),
+        "terminationMessagePolicy must be File or FallbackToLogsOnError".to_owned(),
+    );
     let resources = &container.resources;
     let known = |name: &String| matches!(name.as_str(), "cpu" | "memory");
     let are_known = resources.requests.keys().chain(resources.limits.keys()).all(known);
@@ -100,6 +110,11 @@ fn container(container: &Container, place: &str, volumes: &BTreeSet<&str>, findi
     }
     quantities(&resources.requests, place, findings);
     quantities(&resources.limits, place, findings);
+}
+
+/// Returns whether a `subPath` is relative, and leads nowhere but into its volume (Kubernetes, "Volumes", subPath).
+fn is_inside_volume(path: &str) -> bool {
+    !path.is_empty() && path.split('/').all(|part| !matches!(part, "" | "." | ".."))
 }
 
 fn is_one_kind(volume: &PodVolume) -> bool {

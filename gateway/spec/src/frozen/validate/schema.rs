@@ -255,7 +255,7 @@ pub(super) struct Capabilities {
 pub(super) struct Container {
     pub(super) name: String,
     pub(super) image: String,
-    pub(super) image_pull_policy: String,
+    pub(super) image_pull_policy: Option<String>,
     command: Option<Vec<String>>,
     args: Option<Vec<String>>,
     #[serde(default)]
@@ -269,6 +269,8 @@ pub(super) struct Container {
     #[serde(default)]
     pub(super) volume_mounts: Vec<Mount>,
     lifecycle: Option<Lifecycle>,
+    pub(super) startup_probe: Option<Probe>,
+    pub(super) termination_message_policy: Option<String>,
     pub(super) security_context: ContainerSecurity,
 }
 
@@ -307,7 +309,17 @@ pub(super) struct ContainerResources {
 pub(super) struct Mount {
     pub(super) name: String,
     pub(super) mount_path: String,
+    pub(super) sub_path: Option<String>,
     read_only: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Probe {
+    pub(super) exec: Exec,
+    pub(super) period_seconds: u32,
+    timeout_seconds: u32,
+    pub(super) failure_threshold: u32,
 }
 
 #[derive(Debug, Deserialize)]
@@ -325,7 +337,7 @@ pub(super) struct Hook {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Exec {
-    command: Vec<String>,
+    pub(super) command: Vec<String>,
 }
 
 /// Accepted kinds of volumes; folders of the node are not among them.

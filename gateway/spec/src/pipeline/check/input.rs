@@ -1,17 +1,16 @@
 //! Checks the input of an operator, the gateway or a request.
 
 use super::{PipelineFindings, fits, may_be_set};
-use crate::pipeline::{Editor, PipelineFacts, PipelineSettings, Project, Proof, VariableName};
-use crate::syntax::{is_variable, is_web_url};
+use crate::pipeline::{Editor, PipelineFacts, PipelineSettings, Proof, VariableName};
+use crate::project::{Project, is_project_url};
+use crate::syntax::is_variable;
 use gateway_types::JOB_TIMES;
 
 /// Most tags of a job (GitLab documentation, "tags").
 const TAGS_MAX: usize = 50;
 
-/// Longest tag, URL and name of a branch, in bytes.
+/// Longest tag, in bytes.
 const TAG_BYTES_MAX: usize = 255;
-const URL_BYTES_MAX: usize = 2048;
-const REFERENCE_BYTES_MAX: usize = 255;
 
 /// Shortest and longest key of a cache, in characters. A shorter one could be guessed.
 const CACHE_KEY: (usize, usize) = (16, 128);
@@ -99,31 +98,13 @@ fn tags(place: &str, tags: &[String], findings: &mut PipelineFindings) {
 }
 
 fn web_url(place: &str, url: &str, findings: &mut PipelineFindings) {
-    let is_sound =
-        url.len() <= URL_BYTES_MAX && is_web_url(url) && !url.contains(|letter: char| !letter.is_ascii_graphic());
-    findings.require(place, is_sound, "is no URL of a web server");
+    findings.require(place, is_project_url(url), "is no URL of a web server");
 }
 
 fn project(project: &Project, findings: &mut PipelineFindings) {
-    web_url("project", &project.url, findings);
-    // Everything in a definition is visible to all users who may see the pipeline.
-    let has_credentials =
-        url::Url::parse(&project.url).is_ok_and(|url| !url.username().is_empty() || url.password().is_some());
-    findings.require("project", !has_credentials, "has credentials in its URL, which others would see");
-    let is_reference = project.reference.as_deref().is_none_or(is_reference);
-    findings.require("project", is_reference, "the reference is no name of a branch or tag");
-}
-
-/// Returns whether a text can be a branch or a tag (git-check-ref-format).
-fn is_reference(text: &str) -> bool {
-    (1..=REFERENCE_BYTES_MAX).contains(&text.len())
-        && !text.starts_with(['-', '/'])
-        && !text.ends_with(['/', '.'])
-        && !text.contains("..")
-        && !text.contains("//")
-        && !text.contains("@{")
-        && !text.split('/').any(|part| part.starts_with('.') || part.ends_with(".lock"))
-        && !text.contains(|letter: char| letter.is_control() || " ~^:?*[\\".contains(letter))
+    for problem in project.problems() {
+        findings.tell("project", problem.to_string());
+    }
 }
 
 fn is_file_name(name: &str) -> bool {

@@ -94,18 +94,3 @@ fn own_command_of_the_main_container_gets_its_words_as_they_are() {
         assert!(unpacked.read("settings.sh").contains("supervise main"));
     }
 }
-
-#[test]
-fn folder_of_a_project_is_named_by_its_url() {
-    for (url, name) in [
-        ("https://example.com/group/shop.git", "shop"),
-        ("https://example.com/group/shop/", "shop"),
-        ("https://example.com/../..", "project"),
-        ("https://example.com/a/%2e%2e$(id)", "2e2eid"),
-        ("https://example.com", "example.com"),
-        ("https://example.com/.git", "project"),
-        ("", "project"),
-    ] {
-        assert_eq!(script::project_folder(url), name, "{url}");
-    }
-}

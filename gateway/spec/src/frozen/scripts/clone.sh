@@ -1,0 +1,26 @@
+# Clones the projects of a workspace, each once. One that cannot be cloned stops nothing: it is told like a command of the start.
+. /workspace-gateway/scripts/common.sh
+events=$(fresh_log post-start)
+
+# clone ID FOLDER URL REFERENCE
+clone() {
+  target=/projects/$2
+  if [ -n "$(ls -A "$target" 2>/dev/null)" ]; then
+    return
+  fi
+  # Editor and commands begin there, whatever becomes of it.
+  mkdir -p "$target"
+  output=$(fresh_log "command-$1")
+  say "$events" "$1 begins"
+  (
+    partly=/projects/.cloning-$1
+    rm -rf "$partly"
+    # The order of git-clone(1): options, then the URL, which begins with no dash.
+    url=$3
+    if [ -n "$4" ]; then set -- --branch "$4"; else set --; fi
+    GIT_TERMINAL_PROMPT=0 GIT_ALLOW_PROTOCOL=https:http git -c http.lowSpeedLimit=1 -c http.lowSpeedTime=60 \
+      clone "$@" -- "$url" "$partly" || exit
+    rmdir "$target" && mv "$partly" "$target"
+  ) >>"$output" 2>&1 </dev/null
+  say "$events" "$1 ended with status $?"
+}
