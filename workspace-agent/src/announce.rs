@@ -4,7 +4,7 @@
 //! is not read must not hold up the agent.
 
 use std::io::{self, IsTerminal as _, Write as _, stdout};
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
@@ -24,24 +24,24 @@ const INTERVAL: Duration = Duration::from_secs(2);
 const STACK_BYTES: usize = 256 * 1024;
 
 /// Makes an observer that writes a file once the agent is connected, for probes beside it. A file of a process before this one is
-/// removed here: it said nothing about this one.
-///
-/// # Errors
-/// The system's, if there is such a file and it cannot be removed.
-pub fn ready_file(path: &Path) -> io::Result<Observer> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+/// removed here: it said nothing about this one. A folder that cannot be written to is worth a warning, and keeps no agent from its work.
+#[must_use]
+pub fn ready_file(path: PathBuf) -> Observer {
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            warn!(path = %path.display(), %error, "the file of an agent before this one cannot be removed");
+        }
         Ok(()) | Err(_) => {}
     }
-    let mut path = Some(path.to_owned());
-    Ok(Box::new(move |event| {
+    let mut path = Some(path);
+    Box::new(move |event| {
         if matches!(event, AgentEvent::Connected { .. })
             && let Some(path) = path.take()
             && let Err(error) = std::fs::File::create(&path)
         {
             warn!(path = %path.display(), %error, "the file that says that this agent is connected cannot be written");
         }
-    }))
+    })
 }
 
 /// Makes an observer that tells a person when the workspace is connected, once. At a terminal it goes on to tell of ports on
@@ -97,5 +97,24 @@ fn announce(connected: &Receiver<LocalAddress>, ports: &Arc<Ports>, terminal: bo
         }
         let appeared = announced.appeared(&ports::listening(ports, terminal).unwrap_or_default());
         text = place.list(&appeared);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_of_an_agent_before_is_removed_and_a_folder_that_cannot_be_written_to_stops_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("agent.ready");
+        std::fs::write(&path, "").expect("written");
+        let mut observer = ready_file(path.clone());
+        assert!(!path.exists());
+        observer(AgentEvent::Dialing);
+        assert!(!path.exists(), "only once it is connected");
+        // A folder cannot be removed as a file.
+        let _observer = ready_file(folder.path().to_owned());
+        assert!(folder.path().exists());
     }
 }

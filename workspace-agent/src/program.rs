@@ -3,7 +3,6 @@
 
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::Parser;
 use program_log::{stderr, wants_colours, watch_panics};
 use tokio::runtime::Builder;
@@ -128,7 +127,7 @@ fn observed(mut arguments: RunArguments) -> anyhow::Result<(Options, Observer)> 
     let options = arguments.options()?;
     let mut person = announce::observer(&options);
     let Some(path) = ready_file else { return Ok((options, person)) };
-    let mut probe = announce::ready_file(&path).with_context(|| format!("--ready-file {}", path.display()))?;
+    let mut probe = announce::ready_file(path);
     let both = move |event: AgentEvent<'_>| {
         probe(event);
         person(event);

@@ -98,7 +98,7 @@ has_reason() { reason "$1" | tee -a "$OUT/reasons.log" | grep -qF -- "$2"; }
 became() {
   local said
   said=$(command_of "$1" "$2")
-  [ "$said" = "$3" ] || { echo "$2: $said"; return 1; }
+  [ "$said" = "$3" ] || { echo "$2: $said" >>"$OUT/became.log"; return 1; }
 }
 command_of() { ask GET "/workspaces/$1" | jq -r --arg id "$2" '.agent.commands[] | select(.id == $id) | "\(.status) \(.last_line)"'; }
 

@@ -43,7 +43,7 @@ commands:
   - id: failing
     exec: {component: main, commandLine: 'echo what is wrong >&2; exit 3'}
   - id: greedy
-    exec: {component: main, commandLine: 'python3 -c "print(len(bytearray(b"x") * (1 << 31)))"'}
+    exec: {component: main, commandLine: 'python3 -c "print(len(bytearray(1) * (1 << 31)))"'}
   - id: ordinary
     exec: {component: main, commandLine: 'git config --global user.name me && npm config set fund false && ssh -G nowhere >/dev/null && pwd'}
 events:

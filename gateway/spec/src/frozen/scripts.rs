@@ -140,7 +140,7 @@ fn passwd() -> String {
 /// Writes the start of the agent. Options that an older agent of a tools image does not know are variables, which it ignores.
 fn agent(plan: &ObjectPlan<'_>) -> String {
     let mut text = format!(
-        "export NO_COLOR=1 WORKSPACE_AGENT_TERMINAL=true WORKSPACE_AGENT_SSH=true WORKSPACE_AGENT_READY_FILE=\"$GW_READY_FILE\" \\\n  \
+        "export NO_COLOR=1 WORKSPACE_AGENT_TERMINAL=true WORKSPACE_AGENT_READY_FILE=\"$GW_READY_FILE\" \\\n  \
          WORKSPACE_AGENT_LOGS_DIR={LOGS_DIR}\n\
          exec {TOOLS_DIR}/bin/workspace-agent run --gateway {} --token-file {FILES_DIR}/{AGENT_TOKEN_FILE} \\\n  \
          --default-port {EDITOR_PORT}",
