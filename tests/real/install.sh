@@ -5,7 +5,8 @@
 # stays below tests/real (node_modules and .cache, both ignored by git).
 #
 #   tests/real/install.sh                everything
-#   tests/real/install.sh node grpc      only these steps: debian node code-server grpc autobahn pebble kubernetes pods grpcurl h2spec templates
+#   tests/real/install.sh node grpc      only these steps: debian node code-server grpc autobahn pebble kubernetes pods grpcurl h2spec templates,
+#                                        and network, which is not among everything
 set -euo pipefail
 
 REAL=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
@@ -150,6 +151,21 @@ step_pods() {
   "$REAL/kubernetes/images.sh" >"$log" 2>&1 || say "no node that runs pods: $(tail -n 1 "$log") (whole output in $log)"
 }
 
+# What enforces network policies on that node, from the Go module in tests/real/network, and the package that it needs. For the suite
+# real-network alone, which runs by itself.
+step_network() {
+  local dir=$CACHE/network want
+  want=$(cat "$REAL"/network/{tools.go,go.mod,go.sum} | sha256sum)
+  [ "$(cat "$dir/.ready" 2>/dev/null)" = "$want" ] && return
+  command -v go >/dev/null || die "go is missing: Go 1.26 or newer is needed"
+  say "kube-router (compiles for some minutes)"
+  command -v ipset >/dev/null || quiet apt-ipset as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends ipset
+  mkdir -p "$dir"
+  (cd "$REAL/network" && quiet network env CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o "$dir/kube-router" \
+    github.com/cloudnativelabs/kube-router/v2/cmd/kube-router)
+  printf '%s\n' "$want" >"$dir/.ready"
+}
+
 # go_program NAME VERSION PACKAGE : a program that Go compiles from its module, in a folder of its name.
 go_program() {
   local dir=$CACHE/$1
@@ -187,8 +203,8 @@ steps=("$@")
 for step in "${steps[@]}"; do
   case $step in
     # Without the lock: a package may start a server, which would hold it.
-    debian | node | code-server | grpc | autobahn | pebble | kubernetes | pods | grpcurl | h2spec | templates) "step_${step//-/_}" 9>&- ;;
-    *) die "no such step: $step (steps: debian node code-server grpc autobahn pebble kubernetes pods grpcurl h2spec templates)" ;;
+    debian | node | code-server | grpc | autobahn | pebble | kubernetes | pods | network | grpcurl | h2spec | templates) "step_${step//-/_}" 9>&- ;;
+    *) die "no such step: $step (steps: debian node code-server grpc autobahn pebble kubernetes pods network grpcurl h2spec templates)" ;;
   esac
 done
 say "ready"

@@ -25,7 +25,6 @@ const RANKS: [&str; 19] = [
     "OOMKilled",
     "CrashLoopBackOff",
     "Error",
-    "Restarted",
     "FailedMount",
     "FailedAttachVolume",
     "ProvisioningFailed",
@@ -33,6 +32,7 @@ const RANKS: [&str; 19] = [
     "FailedCreate",
     "NotConnected",
     "Unhealthy",
+    "Restarted",
 ];
 
 /// Warnings that tell the owner of a workspace nothing: they are about the node's own settings.
@@ -211,7 +211,8 @@ fn of_container(object: &str, container: &ContainerStatus) -> Option<ObjectDetai
         return Some(ended(object, name, &now, "Error", restarts));
     }
     // It runs again. Why it ended is worth knowing all the same: it may end for that once more.
-    last.filter(|last| last.exit_code != 0).map(|last| ended(object, name, &last, "Restarted", restarts))
+    let runs = container.state.as_ref().is_some_and(|state| state.running.is_some());
+    last.filter(|last| runs && last.exit_code != 0).map(|last| ended(object, name, &last, "Restarted", restarts))
 }
 
 fn is_out_of_memory(state: &ContainerStateTerminated) -> bool {

@@ -216,11 +216,14 @@ pub(super) async fn create(
                     Err(error) => return Ok(complain(&error, console)),
                 };
             }
-            let projects: Vec<Value> = projects.iter().map(project).collect();
-            json!({
+            let mut wanted = json!({
                 "name": name, "executor": "kubernetes", "agent": agent, "devfile": devfile, "variables": variables,
-                "projects": projects,
-            })
+            });
+            // A gateway of before knows no such member.
+            if let (Value::Object(members), [_, ..]) = (&mut wanted, projects.as_slice()) {
+                members.insert("projects".to_owned(), projects.iter().map(project).collect());
+            }
+            wanted
         }
         RunsOn::Ci => {
             let project = match only_project(&projects) {

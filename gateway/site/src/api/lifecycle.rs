@@ -25,7 +25,7 @@ use gateway_workspaces::ci::NoTarget;
 use gateway_workspaces::service::{
     BadVariable, NewOn, NewOnCi, NewWorkspace, VARIABLES_MAX, WorkspaceError, check_variables,
 };
-use workspace_spec::project::{PROJECTS_MAX, Project};
+use workspace_spec::project::{BadProject, PROJECTS_MAX, Project};
 
 /// Name of a change to a state in the audit log.
 pub(super) fn deed(desired: DesiredState) -> &'static str {
@@ -289,19 +289,29 @@ fn read(body: &JsonObject) -> Result<WorkspaceRequest, ProblemRow> {
 /// Reads the settings of a workspace in a cluster.
 fn on_kubernetes(fields: &mut JsonFields<'_>) -> Option<NewOn> {
     let cluster = fields.required("agent", text::<ClusterName>);
-    let projects = match fields.has("projects") {
+    let projects = projects(fields);
+    Some(NewOn::Kubernetes { cluster: cluster?, projects: projects? })
+}
+
+fn projects(fields: &mut JsonFields<'_>) -> Option<Vec<Project>> {
+    match fields.has("projects") {
         true => fields.objects("projects", PROJECTS_MAX, |fields| {
             let url =
                 fields.required("url", |value| value.as_str().map(str::to_owned).ok_or("has to be a text".into()));
             let reference =
                 fields.optional("ref", |value| value.as_str().map(str::to_owned).ok_or("has to be a text".into()));
             let project = Project { url: url?, reference };
-            project.problems().for_each(|problem| fields.object("url", problem.to_string()));
+            for problem in project.problems() {
+                let member = match problem {
+                    BadProject::Url | BadProject::Credentials => "url",
+                    BadProject::Reference => "ref",
+                };
+                fields.object(member, problem.to_string());
+            }
             Some(project)
         }),
         false => fields.optional("projects", |_| Ok(Vec::new())).or_else(|| Some(Vec::new())),
-    };
-    Some(NewOn::Kubernetes { cluster: cluster?, projects: projects? })
+    }
 }
 
 /// Reads the settings of a workspace in a CI system.
@@ -309,6 +319,9 @@ fn on_ci(fields: &mut JsonFields<'_>) -> Option<NewOn> {
     let provider = fields.optional("agent", text::<ProviderName>);
     let is_named = fields.has("agent");
     let project = fields.optional("project", project);
+    if projects(fields).is_some_and(|projects| !projects.is_empty()) {
+        fields.object("projects", "has to be empty: a job is made for one project");
+    }
     let tags = fields.optional("tags", |value| {
         let tags = value.as_array().ok_or("has to be a list of texts")?;
         let tags = tags.iter().map(|tag| tag.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>();

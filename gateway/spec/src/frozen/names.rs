@@ -50,8 +50,9 @@ pub(super) const USER_NAME: &str = "workspace";
 /// The workspace's own volume as a whole, for the container that makes its folders.
 pub(super) const VOLUME_DIR: &str = "/workspace-gateway/volume";
 
-/// File by which the agent says that it has been connected. The start of a pod and that of the main container remove it.
-pub(super) const READY_FILE: &str = "/workspace-gateway/logs/agent.ready";
+/// File by which the agent says that it has been connected: in the container's own files, so that each start is a new one, and no
+/// volume that cannot be written to is in the way.
+pub(super) const READY_FILE: &str = "/tmp/workspace-agent.ready";
 
 /// Names of the users in a container.
 pub(super) const PASSWD_FILE: &str = "/etc/passwd";

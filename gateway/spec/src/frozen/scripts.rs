@@ -54,7 +54,7 @@ pub(super) fn files(plan: &ObjectPlan<'_>) -> BTreeMap<String, String> {
         };
         files.insert("clone.sh".to_owned(), CLONE.to_owned());
         let lines: String = clones.iter().map(line).collect();
-        files.insert("clone-projects.sh".to_owned(), format!(". {SCRIPTS_DIR}/clone.sh\n{lines}"));
+        files.insert("clone-projects.sh".to_owned(), format!(". {SCRIPTS_DIR}/clone.sh\n{lines}exit 0\n"));
     }
     if pod::has_own_users(plan) {
         files.insert("passwd".to_owned(), passwd());
@@ -140,7 +140,7 @@ fn passwd() -> String {
 /// Writes the start of the agent. Options that an older agent of a tools image does not know are variables, which it ignores.
 fn agent(plan: &ObjectPlan<'_>) -> String {
     let mut text = format!(
-        "export NO_COLOR=1 WORKSPACE_AGENT_TERMINAL=true WORKSPACE_AGENT_READY_FILE=\"$GW_READY_FILE\" \\\n  \
+        "export WORKSPACE_AGENT_TERMINAL=true WORKSPACE_AGENT_READY_FILE=\"$GW_READY_FILE\" \\\n  \
          WORKSPACE_AGENT_LOGS_DIR={LOGS_DIR}\n\
          exec {TOOLS_DIR}/bin/workspace-agent run --gateway {} --token-file {FILES_DIR}/{AGENT_TOKEN_FILE} \\\n  \
          --default-port {EDITOR_PORT}",
@@ -161,7 +161,7 @@ fn closed_ports(plan: &ObjectPlan<'_>) -> BTreeSet<u16> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::names::{READY_FILE, TOOLS_IMAGE_DIR, VOLUME_DIR};
+    use super::super::names::{TOOLS_IMAGE_DIR, VOLUME_DIR};
     use super::*;
     use crate::devfile::PROJECTS_PATH;
 
@@ -176,7 +176,6 @@ mod tests {
             (CLONE, format!("target={PROJECTS_PATH}/$2\n")),
             (PREPARE, format!("cp -Rf {TOOLS_IMAGE_DIR}/. {TOOLS_DIR}/\ncd {VOLUME_DIR}\n")),
             (STARTED, format!(". {SCRIPTS_DIR}/common.sh\n")),
-            (PREPARE, format!("rm -f {}\n", READY_FILE.replace("/workspace-gateway/", ""))),
         ] {
             assert!(text.contains(&place), "{place}");
         }

@@ -272,6 +272,9 @@ fn projects_are_cloned_each_into_a_folder_of_its_own_before_anything_begins() {
     let devfile = devfile_of(vec![main(json!({"image": "a", "memoryLimit": "3Gi"})), before], rest);
     let frozen = freeze(&devfile, &config(), &facts).expect("frozen");
     let pod = pod_of(&frozen);
+    // Three clones of half an hour at most are no failure of the cluster's.
+    assert_eq!(of(&frozen, Role::Deployment)["spec"]["progressDeadlineSeconds"], 6000);
+    assert_eq!(of(&default_frozen(), Role::Deployment)["spec"].get("progressDeadlineSeconds"), None);
     let names: Vec<_> = pod["initContainers"].as_array().expect("a list").iter().map(|one| &one["name"]).collect();
     assert_eq!(names, ["gw-tools", "gw-clone", "before"]);
     let cloner = &pod["initContainers"][1];
@@ -282,7 +285,7 @@ fn projects_are_cloned_each_into_a_folder_of_its_own_before_anything_begins() {
     let expected = ". /workspace-gateway/scripts/clone.sh\n\
                     clone clone-1 'shop' 'https://git.example.com/a/shop.git' 'v1'\n\
                     clone clone-2 'shop-2' 'https://git.example.com/b/shop' ''\n\
-                    clone clone-3 'its' 'https://git.example.com/it'\\''s' ''\n";
+                    clone clone-3 'its' 'https://git.example.com/it'\\''s' ''\nexit 0\n";
     assert_eq!(script(&frozen, "clone-projects.sh"), Some(expected));
     let source = json!({"name": "PROJECT_SOURCE", "value": "/projects/shop"});
     assert!(pod["containers"][0]["env"].as_array().expect("variables").contains(&source));

@@ -76,6 +76,23 @@ fn container_that_runs_again_is_told_with_what_it_wrote_last() {
     assert!(message.starts_with("container db ended with exit code 1, 2 restarts: x"), "{message}");
     assert!(message.ends_with("x; Traceback:; no such table") && message.len() < 400, "{message}");
     assert_eq!(found[0].reason, "Restarted");
+    // What a pod waits for now comes first, and one that ended well at last is no news.
+    let first = json!({"terminated": {"exitCode": 1, "reason": "Error"}});
+    let waits = pod(
+        json!({"initContainerStatuses": [{"name": "gw-clone", "image": "i", "imageID": "", "ready": true, "restartCount": 1,
+            "state": {"terminated": {"exitCode": 0}}, "lastState": first}],
+        "containerStatuses": [{"name": "main", "image": "i", "imageID": "", "ready": false, "restartCount": 1,
+            "state": {"running": {}}, "lastState": first}]}),
+    );
+    let event = warning("Pod", "w-1", "p1", "Unhealthy", "Startup probe failed: the agent is not connected: refused");
+    check(
+        &[waits],
+        &[event],
+        &[
+            ("Pod w-1", "NotConnected", "the agent is not connected: refused"),
+            ("Pod w-1", "Restarted", "container main ended with exit code 1, 1 restarts: Error"),
+        ],
+    );
 }
 
 #[test]

@@ -97,6 +97,9 @@ pub(in crate::api) struct NewWorkspace {
     agent: Option<String>,
     #[schema(schema_with = project, required = false)]
     project: (),
+    /// For `kubernetes`: what is cloned before the editor starts.
+    #[schema(max_items = 16)]
+    projects: Option<Vec<NewProject>>,
     /// For `ci`: which runners take its jobs, of those that the operator allows.
     tags: Option<Vec<String>>,
     /// A devfile 2.2.0 as YAML; null for a built-in one.
@@ -106,6 +109,15 @@ pub(in crate::api) struct NewWorkspace {
     /// Empty: for this executor the endpoints of the devfile say them.
     #[schema(value_type = Option<Vec<Object>>)]
     ports: (),
+}
+
+#[derive(ToSchema)]
+pub(in crate::api) struct NewProject {
+    /// `https` or `http`, without credentials.
+    url: String,
+    /// A branch or a tag.
+    #[schema(rename = "ref")]
+    reference: Option<String>,
 }
 
 /// Describes what a workspace in a CI system clones.

@@ -35,8 +35,9 @@ pub(super) fn problems(plan: &ObjectPlan<'_>) -> Vec<FrozenProblem> {
             let owner = |folder| format!("a volume is mounted {folder}, which is the gateway's");
             if std::path::Path::new(&path).starts_with(GATEWAY_DIR) {
                 tell(&format!("component {}", component.name), owner(format!("in {GATEWAY_DIR}")));
-            } else if let Some(ours) =
-                [HOME_DIR, PASSWD_FILE].into_iter().find(|ours| path.trim_end_matches('/') == *ours)
+            } else if let Some(ours) = [HOME_DIR, PASSWD_FILE]
+                .into_iter()
+                .find(|ours| std::path::Path::new(&path) == std::path::Path::new(ours))
             {
                 tell(&format!("component {}", component.name), owner(format!("at {ours}")));
             }

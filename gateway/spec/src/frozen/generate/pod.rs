@@ -37,6 +37,10 @@ const SCRIPTS_MODE: u32 = 0o555;
 /// Readable for the group, which is the containers' (0440).
 const FILES_MODE: u32 = 0o440;
 
+/// Longest start without clones (the default of `progressDeadlineSeconds`), and longest clone of one project, in seconds.
+const START_SECONDS: usize = 600;
+const CLONE_SECONDS: usize = 1800;
+
 /// What a container wrote last is the reason of its end, if it gave none (`terminationMessagePolicy`).
 const LAST_LINES: &str = "FallbackToLogsOnError";
 
@@ -59,6 +63,7 @@ pub(super) fn deployment(plan: &ObjectPlan<'_>) -> Value {
         "selector": {"matchLabels": plan.selector()},
         // Two pods would write to one volume, and two agents displace each other.
         "strategy": {"type": "Recreate"},
+        "progressDeadlineSeconds": deadline(plan),
         "template": {
             "metadata": {"labels": plan.labels, "annotations": plan.annotations},
             "spec": {
@@ -76,6 +81,12 @@ pub(super) fn deployment(plan: &ObjectPlan<'_>) -> Value {
         },
     });
     plan.object(Role::Deployment, plan.names.workspace.clone(), json!({"spec": spec}))
+}
+
+/// Returns the time after which a start counts as failed, if clones need more than Kubernetes' own ten minutes.
+fn deadline(plan: &ObjectPlan<'_>) -> Option<usize> {
+    let clones = plan.facts.projects.len();
+    (clones > 0).then_some(START_SECONDS + clones * CLONE_SECONDS)
 }
 
 /// The Pod Security Standard `restricted`, unless privileges may be escalated: then the image's own means have to work.

@@ -1,4 +1,5 @@
-# Clones the projects of a workspace, each once. One that cannot be cloned stops nothing: it is told like a command of the start.
+# Clones the projects of a workspace whose folders are empty or not there. One that cannot be cloned stops nothing: it is told like a
+# command of the start.
 . /workspace-gateway/scripts/common.sh
 events=$(fresh_log post-start)
 
@@ -12,14 +13,20 @@ clone() {
   mkdir -p "$target"
   output=$(fresh_log "command-$1")
   say "$events" "$1 begins"
-  (
-    partly=/projects/.cloning-$1
+  partly=/projects/.cloning-$1
+  if [ -e "$partly" ]; then
+    # This container was killed over it, mostly for memory, and would be again.
     rm -rf "$partly"
+    echo Killed >>"$output"
+    say "$events" "$1 ended with status 137"
+    return
+  fi
+  (
     # The order of git-clone(1): options, then the URL, which begins with no dash.
     url=$3
     if [ -n "$4" ]; then set -- --branch "$4"; else set --; fi
-    GIT_TERMINAL_PROMPT=0 GIT_ALLOW_PROTOCOL=https:http git -c http.lowSpeedLimit=1 -c http.lowSpeedTime=60 \
-      clone "$@" -- "$url" "$partly" || exit
+    GIT_TERMINAL_PROMPT=0 GIT_ALLOW_PROTOCOL=https:http timeout -k 10 1800 git -c http.lowSpeedLimit=1000 -c http.lowSpeedTime=60 \
+      clone "$@" -- "$url" "$partly" || { status=$?; rm -rf "$partly"; exit "$status"; }
     rmdir "$target" && mv "$partly" "$target"
   ) >>"$output" 2>&1 </dev/null
   say "$events" "$1 ended with status $?"

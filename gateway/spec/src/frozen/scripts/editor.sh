@@ -4,7 +4,9 @@ if [ ! -w "${HOME:-/}" ]; then
   mkdir -p "$HOME"
   export HOME
 fi
-data=$HOME/.local/share/code-server
+# On the volume, also where a devfile has a home of its own.
+data=/home/workspace/.local/share/code-server
+mkdir -p "$data" 2>/dev/null && [ -w "$data" ] || data=$HOME/.local/share/code-server
 mkdir -p "$data"
 : >>"$data/config.yaml"
 exec /workspace-gateway/tools/bin/code-server --bind-addr 127.0.0.1:60001 --auth none \

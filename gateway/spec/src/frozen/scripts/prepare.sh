@@ -6,4 +6,5 @@ cd /workspace-gateway/volume
 for folder in projects home logs; do
   [ -d "$folder" ] || mkdir "$folder"
 done
-rm -f logs/agent.ready
+# What a clone left that was killed with the pod of before.
+rm -rf projects/.cloning-*

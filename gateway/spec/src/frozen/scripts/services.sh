@@ -1,14 +1,16 @@
 # Keeps the agent and the editor of a workspace running. The first process of a container whose command is not its own.
 . /workspace-gateway/scripts/common.sh
-rm -f "${GW_READY_FILE:-}"
 cd "${PROJECT_SOURCE:-/projects}" 2>/dev/null || cd /projects 2>/dev/null || cd /
 
 # The shell of terminals, in the editor and elsewhere: the image's own choice, or a real one if there is any.
-if [ ! -x "${SHELL:-}" ]; then
-  for SHELL in /bin/bash /usr/bin/bash /bin/sh; do
-    [ ! -x "$SHELL" ] || break
-  done
-fi
+# A bash that runs as `sh` takes the one of the list of users for the choice.
+case ${SHELL:-/bin/sh} in
+  /bin/sh)
+    for SHELL in /bin/bash /usr/bin/bash /bin/sh; do
+      [ ! -x "$SHELL" ] || break
+    done
+    ;;
+esac
 export SHELL
 
 now() { date +%s; }

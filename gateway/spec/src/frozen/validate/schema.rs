@@ -172,9 +172,10 @@ pub(super) struct IpBlock {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct DeploymentSpec {
     pub(super) replicas: u32,
+    progress_deadline_seconds: Option<u32>,
     pub(super) selector: Selector,
     pub(super) strategy: Strategy,
     pub(super) template: Template,
