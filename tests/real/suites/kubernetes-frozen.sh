@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every recorded frozen config against a real API server. First each object by itself: it is accepted as it would be applied, each field
+# Recorded frozen configs against a real API server. First each object by itself: it is accepted as it would be applied, each field
 # is known, there is nothing to warn of where pods must be restricted, and what is stored is what was sent and not less. Then as
 # workspaces that exist: an earlier version has stored them, today's gateway and cluster agent apply them, and from then on no object
 # gets another resource version, however often they are applied. No controllers run here: whoever writes is the agent.
@@ -127,8 +127,11 @@ stop_agents() { local cluster; for cluster in $CLUSTERS; do stop "agent-$cluster
 
 choose_ports
 GATEWAY_ENV+=("GATEWAY_AGENTS_DIR=$OUT/agents")
-for set in "$ROOT"/gateway/spec/tests/frozen/v*/; do
-  version=$(basename "$set")
+# This version's records and those of the one before, or with FROZEN=all those of every version. What comes before a version is sorted so.
+mapfile -t versions < <(cd "$ROOT/gateway/spec/tests/frozen" && printf '%s\n' v* | tr - '~' | sort -V | tr '~' -)
+[ "${FROZEN:-}" = all ] || versions=("${versions[@]: -2}")
+for version in "${versions[@]}"; do
+  set=$ROOT/gateway/spec/tests/frozen/$version/
   NAMES=$(cd "$set" && printf '%s\n' *.devfile.yaml | sed 's/\.devfile\.yaml$//' | paste -sd ' ')
   CLUSTERS=$(for name in $NAMES; do field "$set$name.facts.json" cluster; done | sort -u | paste -sd ' ')
   rm -rf "$OUT/kube"
