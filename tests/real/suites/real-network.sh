@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Who reaches whom over the network, seen from inside real pods: the network policy that each workspace has, enforced by kube-router
+# Reach of each pod over the network, seen from inside real pods: the network policy that each workspace has, enforced by kube-router
 # beside the bridge plugin. Needs what real-pod.sh needs, and what `install.sh network` makes.
 source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/common.sh"
 source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/kubernetes.sh"
