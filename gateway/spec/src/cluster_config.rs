@@ -97,8 +97,13 @@ pub enum PullPolicy {
 }
 
 impl PullPolicy {
-    /// All policies.
-    pub const ALL: [Self; 3] = [Self::Always, Self::IfNotPresent, Self::Never];
+    const ALL: [Self; 3] = [Self::Always, Self::IfNotPresent, Self::Never];
+
+    /// Finds a policy by its name in Kubernetes.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|policy| policy.as_str() == name)
+    }
 
     /// Returns its name in Kubernetes.
     #[must_use]

@@ -1,6 +1,5 @@
 //! Projects to clone into a workspace: where they are, which branch or tag, and the folders that they get.
 
-use std::fmt;
 use std::str::FromStr;
 
 use thiserror::Error;
@@ -75,15 +74,6 @@ impl FromStr for Project {
         match project.problems().next() {
             Some(problem) => Err(problem),
             None => Ok(project),
-        }
-    }
-}
-
-impl fmt::Display for Project {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.reference {
-            Some(reference) => write!(formatter, "{}@{reference}", self.url),
-            None => formatter.write_str(&self.url),
         }
     }
 }

@@ -192,7 +192,7 @@ check "with a good token it attaches" until_ok 40 attached "$WORKSPACE"
 
 # --- the end ----------------------------------------------------------------------------------------------------------
 inside main /bin/sh -c "(trap 'echo goodbye >/projects/polite; exit' TERM; echo ready >/projects/polite; while :; do sleep 1; done) >/dev/null 2>&1 &"
-check "somebody works in the container" until_ok 5 has "$POD/volume/projects/polite" ready
+check "a process works in the container" until_ok 5 has "$POD/volume/projects/polite" ready
 editor=$(editor_pid main)
 kill -s TERM "$(first_of main)"
 if ends_within 25 main; then same "SIGTERM ends the container well" 0 "$STATUS"; else fail "SIGTERM does not end the container within 25 s"; stop main; fi

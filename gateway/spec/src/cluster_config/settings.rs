@@ -79,7 +79,7 @@ impl<'n> Section<'n, '_> {
     fn pull_policy(&mut self, key: &'static str) -> Option<PullPolicy> {
         let at = self.take(key)?;
         let text = at.text(self.problems)?;
-        let policy = PullPolicy::ALL.into_iter().find(|policy| policy.as_str() == text);
+        let policy = PullPolicy::named(text);
         if policy.is_none() {
             at.object(self.problems, format!("must be Always, IfNotPresent or Never, not {}", show(text)));
         }

@@ -35,6 +35,8 @@ pub(super) struct ObjectPlan<'a> {
     pub(super) init: Vec<&'a Component>,
     /// The other components.
     pub(super) containers: Vec<&'a Component>,
+    /// Projects to clone before anything else.
+    pub(super) clones: Vec<ProjectClone<'a>>,
     labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
     /// URL of a port of the workspace for a browser, with `{port}` for it.
@@ -114,6 +116,7 @@ impl<'a> ObjectPlan<'a> {
             names: ObjectNames::new(workspace),
             init,
             containers: devfile.components.iter().filter(|one| !before.contains(&one.name.as_str())).collect(),
+            clones: clones(facts.projects),
             labels,
             annotations,
             url_template: url_template(facts.public_url, workspace, facts.zone.as_str()),
@@ -125,25 +128,11 @@ impl<'a> ObjectPlan<'a> {
         self.config.gateway_url.as_deref().unwrap_or(self.facts.agents_url)
     }
 
-    /// Returns the projects to clone, each with a folder of its own and an id for logs.
-    pub(super) fn clones(&self) -> Vec<ProjectClone<'a>> {
-        let mut folders = BTreeSet::new();
-        let mut clones = Vec::new();
-        for project in self.facts.projects {
-            let (plain, mut folder, mut number) = (project.folder(), project.folder(), 1);
-            while !folders.insert(folder.clone()) {
-                number += 1;
-                folder = format!("{plain}-{number}");
-            }
-            clones.push(ProjectClone { id: format!("clone-{}", clones.len() + 1), folder, project });
-        }
-        clones
-    }
-
     /// Returns where the project is: the first one's folder, or the one of all projects.
     pub(super) fn project_source(&self) -> String {
-        let first = self.clones().into_iter().next();
-        first.map_or_else(|| PROJECTS_PATH.to_owned(), |clone| format!("{PROJECTS_PATH}/{}", clone.folder))
+        self.clones
+            .first()
+            .map_or_else(|| PROJECTS_PATH.to_owned(), |clone| format!("{PROJECTS_PATH}/{}", clone.folder))
     }
 
     /// Returns the labels by which the workspace's pod is found.
@@ -200,6 +189,21 @@ impl<'a> ObjectPlan<'a> {
             Inventory::Secrets => self.names.secrets_inventory(),
         }
     }
+}
+
+/// Gives each project a folder of its own, and an id for logs.
+fn clones(projects: &[Project]) -> Vec<ProjectClone<'_>> {
+    let mut folders = BTreeSet::new();
+    let mut clones = Vec::new();
+    for project in projects {
+        let (plain, mut folder, mut number) = (project.folder(), project.folder(), 1);
+        while !folders.insert(folder.clone()) {
+            number += 1;
+            folder = format!("{plain}-{number}");
+        }
+        clones.push(ProjectClone { id: format!("clone-{}", clones.len() + 1), folder, project });
+    }
+    clones
 }
 
 fn command<'a>(devfile: &'a Devfile, id: &str) -> Option<&'a Command> {

@@ -45,15 +45,14 @@ pub(super) fn files(plan: &ObjectPlan<'_>) -> BTreeMap<String, String> {
     ]
     .map(|(name, text)| (name.to_owned(), text))
     .into();
-    let clones = plan.clones();
-    if !clones.is_empty() {
+    if !plan.clones.is_empty() {
         let line = |ProjectClone { id, folder, project }: &ProjectClone<'_>| {
             let reference = project.reference.as_deref().unwrap_or_default();
             let [folder, url, reference] = [folder, &project.url, reference].map(shell::word);
             format!("clone {id} {folder} {url} {reference}\n")
         };
         files.insert("clone.sh".to_owned(), CLONE.to_owned());
-        let lines: String = clones.iter().map(line).collect();
+        let lines: String = plan.clones.iter().map(line).collect();
         files.insert("clone-projects.sh".to_owned(), format!(". {SCRIPTS_DIR}/clone.sh\n{lines}exit 0\n"));
     }
     if pod::has_own_users(plan) {

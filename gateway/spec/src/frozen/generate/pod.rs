@@ -85,7 +85,7 @@ pub(super) fn deployment(plan: &ObjectPlan<'_>) -> Value {
 
 /// Returns the time after which a start counts as failed, if clones need more than Kubernetes' own ten minutes.
 fn deadline(plan: &ObjectPlan<'_>) -> Option<usize> {
-    let clones = plan.facts.projects.len();
+    let clones = plan.clones.len();
     (clones > 0).then_some(START_SECONDS + clones * CLONE_SECONDS)
 }
 
@@ -134,8 +134,7 @@ fn tools_injector(plan: &ObjectPlan<'_>) -> Value {
 /// Clones the projects, if there are any: with the tools image's git, since the devfile's image may have none. It has what the main
 /// container may have, so that it fits where that fits.
 fn cloner(plan: &ObjectPlan<'_>) -> Option<Value> {
-    let main =
-        plan.containers.iter().find(|component| component.is_main).filter(|_| !plan.facts.projects.is_empty())?;
+    let main = plan.containers.iter().find(|component| component.is_main).filter(|_| !plan.clones.is_empty())?;
     let own = |name: &str, value: &str| json!({"name": name, "value": literal(value)});
     let logs = format!("{LOGS_DIR}/{CLONER}");
     let mut mounts = shared_mounts(plan);

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::kinds::{labels, ports, quantities, selector};
 use super::schema::{Container, DeploymentSpec, Head, PodSpec, PodVolume, Specified};
 use super::{Common, FrozenFindings};
+use crate::cluster_config::PullPolicy;
 use crate::syntax::{Quantity, is_annotation_key, is_dns_label, is_dns_subdomain, is_image, is_variable};
 
 /// Most permissions of a file.
@@ -63,7 +64,7 @@ fn container(container: &Container, place: &str, volumes: &BTreeSet<&str>, findi
         |holds: bool, message: String| findings.require(place, holds, format!("container {name}: {message}"));
     require(is_image(&container.image), format!("{:?} is no image", container.image));
     require(
-        matches!(container.image_pull_policy.as_deref(), None | Some("Always" | "IfNotPresent" | "Never")),
+        container.image_pull_policy.as_deref().is_none_or(|name| PullPolicy::named(name).is_some()),
         "imagePullPolicy must be Always, IfNotPresent or Never".to_owned(),
     );
     let security = &container.security_context;
