@@ -19,6 +19,9 @@ GRPCURL_VERSION=v1.9.3
 H2SPEC_VERSION=v2.2.1+incompatible
 mkdir -p "$CACHE/log"
 
+# Go's compiler otherwise collects its garbage again and again: there is memory enough, and a cluster takes minutes.
+export GOGC=${GOGC:-400}
+
 say() { printf 'install: %s\n' "$*"; }
 die() { printf 'install: error: %s\n' "$*" >&2; exit 1; }
 
