@@ -4,7 +4,7 @@
 #
 #   cargo build --release && tests/real/install.sh && tests/real/run.sh
 #   tests/real/run.sh vite grpc           only these suites
-#   tests/real/suites/vite.sh             one suite by itself; ci-crash, counts, dev-servers, footprint, kubernetes-crash, kubernetes-scale, real-network, replacement, replicas-faults, replicas-resize, replicas-restart, replicas-scale and versions run only so
+#   tests/real/suites/vite.sh             one suite by itself; ci-crash, counts, dev-servers, footprint, kubernetes-crash, kubernetes-scale, real-faults, real-fifty, real-life, real-network, real-upgrade, replacement, replicas-faults, replicas-resize, replicas-restart, replicas-scale and versions run only so
 #   DIRECT=1 tests/real/suites/vite.sh    the same checks on the app itself, without gateway and agent
 #
 # A suite that this machine cannot have, such as real pods without root, is said not to run, with the reason; it is counted apart.
@@ -13,13 +13,12 @@
 set -uo pipefail
 
 REAL=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-# What measures how quickly something happens has the machine for itself. The others go in three lanes, one suite of each at a time,
+# What measures how quickly something happens has the machine for itself. The others go in four lanes, one suite of each at a time,
 # because most of a suite is waiting. Editors of workspaces always listen on the same port, and pods are played on this machine: whatever
-# has such an editor is in one lane with the others of its kind, those in pods and those without. Replicas are in the shortest lane, and so
-# are real pods, which have networks of their own.
+# has such an editor is in one lane with the others of its kind, those in pods and those without. Real pods have networks of their own.
 ALONE=(revocation fault floods kubernetes-life)
-PODS=(cluster-scenarios kubernetes-frozen kubernetes-trouble kubernetes-identity kubernetes-page real-pod
-  replicas)
+PODS=(cluster-scenarios kubernetes-frozen kubernetes-trouble kubernetes-identity kubernetes-page)
+MACHINES=(real-pod replicas)
 EDITORS=(ci-workspace workspace-scripts kubernetes-pod code-server ci-job ci-schema acme environments-trouble ssh memory sign-in terminal
   demo agent-life)
 OTHERS=(environments store outage h2spec load-balancers http-server getting-out websocket vite environment-templates grpc)
@@ -28,7 +27,7 @@ LIMIT=1200
 
 for suite in "$@"; do
   [ -x "$REAL/suites/$suite.sh" ] ||
-    { echo "no such suite: $suite (suites: ${ALONE[*]} ${PODS[*]} ${EDITORS[*]} ${OTHERS[*]})" >&2; exit 2; }
+    { echo "no such suite: $suite (suites: ${ALONE[*]} ${PODS[*]} ${MACHINES[*]} ${EDITORS[*]} ${OTHERS[*]})" >&2; exit 2; }
 done
 
 mkdir -p "$REAL/out"
@@ -95,10 +94,11 @@ if [ $# -gt 0 ]; then
   wanted=$#
   start "$@"
 else
-  wanted=$((${#ALONE[@]} + ${#PODS[@]} + ${#EDITORS[@]} + ${#OTHERS[@]}))
+  wanted=$((${#ALONE[@]} + ${#PODS[@]} + ${#MACHINES[@]} + ${#EDITORS[@]} + ${#OTHERS[@]}))
   start "${ALONE[@]}"
   all_ended
   start "${PODS[@]}"
+  start "${MACHINES[@]}"
   start "${EDITORS[@]}"
   start "${OTHERS[@]}"
 fi

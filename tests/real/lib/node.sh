@@ -73,14 +73,14 @@ TOML
   IMPORT=$!
 }
 
-# tools_image : the agent under test on top of the editor.
+# tools_image [TAG [AGENT]] : the agent under test, or that one, on top of the editor.
 tools_image() {
-  local tools=$MACHINE/tools/workspace-tools/bin
+  local tag=${1:-1} tools=$MACHINE/tools-${1:-1}/workspace-tools/bin
   mkdir -p "$tools"
-  strip -o "$tools/workspace-agent" "$REAL_AGENT_SLIM" || return
-  tar --owner=0 --group=0 --numeric-owner -C "$MACHINE/tools" -cf "$MACHINE/agent.tar" workspace-tools
+  strip -o "$tools/workspace-agent" "${2:-$REAL_AGENT_SLIM}" || return
+  tar --owner=0 --group=0 --numeric-owner -C "$MACHINE/tools-$tag" -cf "$MACHINE/agent-$tag.tar" workspace-tools
   until_ok 20 ctr version || return
-  python3 "$REAL/kubernetes/images.py" localhost/tools:1 held="$CACHE/pods/base.tar" held="$CACHE/pods/editor.tar" layer="$MACHINE/agent.tar" |
+  python3 "$REAL/kubernetes/images.py" "localhost/tools:$tag" held="$CACHE/pods/base.tar" held="$CACHE/pods/editor.tar" layer="$MACHINE/agent-$tag.tar" |
     ctr -n k8s.io images import -
 }
 
@@ -94,8 +94,8 @@ kubelet_authority() {
   ) 2>>"$OUT/openssl.log"
 }
 
-# start_kubelet : starts it (again). Version 1 of control groups has to be allowed by name. Its disk is this machine's, on which
-# nothing is thrown away for the node's sake.
+# start_kubelet [FREE] : starts it (again). Version 1 of control groups has to be allowed by name. Its disk is this machine's, on which
+# nothing is thrown away for the node's sake; with FREE, as much of it shall be free, or the node ends pods.
 start_kubelet() {
   cat >"$MACHINE/kubelet.yaml" <<YAML
 apiVersion: kubelet.config.k8s.io/v1beta1
@@ -109,7 +109,7 @@ resolvConf: ""
 volumePluginDir: /var/lib/kubelet/volume-plugins
 authentication: {x509: {clientCAFile: $MACHINE/authority.pem}}
 imageGCHighThresholdPercent: 100
-evictionHard: {memory.available: "0%", nodefs.available: "0%", nodefs.inodesFree: "0%", imagefs.available: "0%", imagefs.inodesFree: "0%"}
+evictionHard: {memory.available: "0%", nodefs.available: "${1:-0%}", nodefs.inodesFree: "0%", imagefs.available: "0%", imagefs.inodesFree: "0%"}
 YAML
   kubeconfig "$KUBE/kubelet.kubeconfig" "$NODE_TOKEN"
   spawn kubelet "$PARTS/kubelet" --config "$MACHINE/kubelet.yaml" --kubeconfig "$KUBE/kubelet.kubeconfig" --hostname-override node-1 \
