@@ -18,6 +18,7 @@ use std::process::Command;
 use serde_json::Value;
 use workspace_spec::cluster_config::ClusterConfig;
 use workspace_spec::devfile;
+use workspace_spec::editor::Chosen;
 use workspace_spec::frozen::{Facts, SCRIPTS_DIR, TOOLS_DIR, TOOLS_IMAGE_DIR, freeze};
 
 const IMAGES: [&str; 3] = ["gateway", "agent", "tools"];
@@ -154,6 +155,7 @@ fn workspace() -> Vec<Value> {
         public_url: "http://localhost:8080",
         agents_url: "http://localhost:8081",
         projects: &[],
+        editor: Chosen::CodeServer,
     };
     let devfile = devfile::parse(devfile::DEFAULT_DEVFILE.as_bytes()).unwrap();
     let frozen = freeze(&devfile, &config, &facts).unwrap();

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use super::document::{self, Problem, Problems, ValueAt};
+use super::editor::Editor;
 use gateway_types::TimeLimits;
 
 pub use access::ACCESS_ENTRIES_MAX;
@@ -65,6 +66,10 @@ pub struct ClusterConfig {
     /// the JSON then, so that configurations stored before this field existed stay the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<PullPolicy>,
+    /// Editors that users choose among, the default one first; no name is there twice. Empty for the tools image's alone, and left out of
+    /// the JSON then, so that configurations stored before this field existed stay the same.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub editors: Vec<Editor>,
     /// Secrets with which images are pulled; no name is there twice, and all are in the shared namespace, if any.
     pub image_pull_secrets: Vec<SecretRef>,
     /// Annotations of all objects.
@@ -131,6 +136,7 @@ impl Default for ClusterConfig {
             runtime_class: None,
             allow_privilege_escalation: false,
             image_pull_policy: None,
+            editors: Vec::new(),
             image_pull_secrets: Vec::new(),
             annotations: BTreeMap::new(),
             labels: BTreeMap::new(),

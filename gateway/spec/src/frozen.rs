@@ -27,6 +27,7 @@ pub use self::problem::FrozenProblem;
 pub use self::role::{FrozenObject, Inventory, Owner, Role};
 use super::cluster_config::ClusterConfig;
 use super::devfile::Devfile;
+use super::editor::Chosen;
 use super::project::Project;
 use gateway_types::{ClusterName, WorkspaceName, Zone};
 
@@ -53,6 +54,8 @@ pub struct Facts<'a> {
     pub agents_url: &'a str,
     /// Projects to clone before the editor starts, at most [`PROJECTS_MAX`](crate::project::PROJECTS_MAX).
     pub projects: &'a [Project],
+    /// The editor, chosen among those of `config`.
+    pub editor: Chosen<'a>,
 }
 
 /// A workspace's Kubernetes objects.

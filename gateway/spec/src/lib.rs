@@ -6,7 +6,7 @@
 //! * [`devfile`]: the source of a workspace. [`cluster_config`]: the permissions of a cluster.
 //! * [`frozen`]: a workspace's Kubernetes objects, made once of the two and stored byte for byte; `validate` refuses fields
 //!   that it does not know, also in what is stored.
-//! * [`project`]: what is cloned into a workspace.
+//! * [`project`]: what is cloned into a workspace. [`editor`]: which editor it has.
 //! * [`pipeline`]: the definition of a workspace's CI job, made of a devfile. [`shell`]: words that a shell reads.
 //! * [`environment`]: environments of CI jobs: facts, names, templates, manifests and labels.
 //!
@@ -17,6 +17,7 @@
 pub mod cluster_config;
 pub mod devfile;
 pub mod document;
+pub mod editor;
 pub mod environment;
 pub mod frozen;
 pub mod pipeline;

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use workspace_spec::cluster_config::ClusterConfig;
 use workspace_spec::devfile;
+use workspace_spec::editor;
 use workspace_spec::frozen::{Facts, FrozenConfig, freeze};
 use workspace_spec::project::Project;
 
@@ -56,6 +57,7 @@ fn generate(set: &Path, name: &str) -> FrozenConfig {
         public_url: fact("public_url"),
         agents_url: fact("agents_url"),
         projects: &projects,
+        editor: editor::choose(&config.editors, facts.get("editor").map(String::as_str)).expect("an editor"),
     };
     freeze(&devfile, &config, &facts).unwrap_or_else(|problems| panic!("{name}: {problems:?}"))
 }

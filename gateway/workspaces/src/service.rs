@@ -20,6 +20,7 @@ use gateway_types::token::{Token, TokenKind};
 use gateway_types::{ClusterName, DesiredState, Lifecycle, UnixSeconds, UserName, WorkspaceName};
 use workspace_spec::cluster_config::ClusterConfig;
 use workspace_spec::devfile;
+use workspace_spec::editor;
 use workspace_spec::frozen::{Facts, freeze};
 use workspace_spec::project::Project;
 
@@ -60,6 +61,8 @@ pub enum NewOn {
         cluster: ClusterName,
         /// Projects to clone.
         projects: Vec<Project>,
+        /// Its editor, by name; `None` for the cluster's default.
+        editor: Option<String>,
     },
     /// A CI system.
     Ci(NewOnCi),
@@ -73,6 +76,14 @@ pub struct Workspaces {
     addresses: Arc<Addresses>,
     /// The CI systems; `None` while workspaces are not made there.
     ci: Option<Arc<CiTargets>>,
+}
+
+/// What a workspace in a cluster is made of.
+#[derive(Clone, Debug)]
+struct Contents {
+    devfile: Option<Bytes>,
+    projects: Vec<Project>,
+    editor: Option<String>,
 }
 
 /// A workspace's objects and their namespace, before anything is stored.
@@ -117,14 +128,17 @@ impl Workspaces {
         new: NewWorkspace,
         now: UnixSeconds,
     ) -> Result<ManagedWorkspace, WorkspaceError> {
-        let (cluster, projects) = match &new.on {
-            NewOn::Kubernetes { cluster, projects } => (cluster.clone(), projects.clone()),
+        let (cluster, contents) = match &new.on {
+            NewOn::Kubernetes { cluster, projects, editor } => (
+                cluster.clone(),
+                Contents { devfile: new.devfile.clone(), projects: projects.clone(), editor: editor.clone() },
+            ),
             NewOn::Ci(on) => {
                 let on = on.clone();
                 return self.create_on_ci(owner, new, on, now).await;
             }
         };
-        let NewWorkspace { name, devfile, variables, .. } = new;
+        let NewWorkspace { name, variables, .. } = new;
         let wrong = variables::check(&variables);
         if !wrong.is_empty() {
             return Err(WorkspaceError::Variables(wrong));
@@ -134,7 +148,7 @@ impl Workspaces {
         let mut tries = 0;
         loop {
             tries += 1;
-            let prepared = self.prepare(&name, &cluster, devfile.clone(), projects.clone()).await?;
+            let prepared = self.prepare(&name, &cluster, contents.clone()).await?;
             let new = NewManaged {
                 name: &name,
                 owner,
@@ -163,8 +177,7 @@ impl Workspaces {
         &self,
         name: &WorkspaceName,
         cluster: &Cluster,
-        devfile: Option<Bytes>,
-        projects: Vec<Project>,
+        contents: Contents,
     ) -> Result<Prepared, WorkspaceError> {
         let stored = StoredConfig::read(&self.store, cluster.id, None).await?;
         let StoredConfig { version, config } = stored.ok_or(WorkspaceError::NoSuchCluster)?;
@@ -174,7 +187,7 @@ impl Workspaces {
         }
         let (addresses, name, cluster) = (self.addresses.clone(), name.clone(), cluster.name.clone());
         // A large devfile takes long enough to keep others on this thread waiting.
-        let work = move || prepare(&addresses, &name, &cluster, version, &config, devfile.as_deref(), &projects);
+        let work = move || prepare(&addresses, &name, &cluster, version, &config, &contents);
         tokio::task::spawn_blocking(work).await.map_err(|_| WorkspaceError::Interrupted)?
     }
 
@@ -261,11 +274,11 @@ fn prepare(
     cluster: &ClusterName,
     config_version: ConfigVersion,
     config: &ClusterConfig,
-    given: Option<&[u8]>,
-    projects: &[Project],
+    contents: &Contents,
 ) -> Result<Prepared, WorkspaceError> {
-    let text = given.unwrap_or(devfile::DEFAULT_DEVFILE.as_bytes());
+    let text = contents.devfile.as_deref().unwrap_or(devfile::DEFAULT_DEVFILE.as_bytes());
     let devfile = devfile::parse(text)?;
+    let editor = editor::choose(&config.editors, contents.editor.as_deref())?;
     let namespace = namespace(name, config)?;
     let facts = Facts {
         workspace: name,
@@ -274,7 +287,8 @@ fn prepare(
         zone: &addresses.zone,
         public_url: &addresses.public_url,
         agents_url: config.gateway_url.as_deref().unwrap_or(&addresses.agents_url),
-        projects,
+        projects: &contents.projects,
+        editor,
     };
     let frozen = freeze(&devfile, config, &facts)
         .map_err(|problems| WorkspaceError::Frozen(problems.iter().map(ToString::to_string).collect()))?;

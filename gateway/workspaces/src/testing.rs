@@ -5,6 +5,7 @@ use gateway_types::UnixSeconds;
 use gateway_types::token::{Token, TokenKind};
 use workspace_spec::cluster_config::ClusterConfig;
 use workspace_spec::devfile::{self, DEFAULT_DEVFILE};
+use workspace_spec::editor::Chosen;
 use workspace_spec::frozen::{Facts, freeze};
 
 /// A configuration with which workspaces can be made.
@@ -26,6 +27,7 @@ pub(super) async fn workspace(store: &Store, cluster: &str, name: &str, now: Uni
         public_url: "http://localhost:8080",
         agents_url: "http://localhost:8081",
         projects: &[],
+        editor: Chosen::CodeServer,
     };
     let frozen = freeze(&devfile::parse(DEFAULT_DEVFILE.as_bytes()).unwrap(), &config, &facts).unwrap().to_json();
     let new = NewManaged {

@@ -12,6 +12,7 @@ use serde_json::Value;
 use tunnel_proto::reconcile::Intent;
 use workspace_spec::cluster_config::ClusterConfig;
 use workspace_spec::devfile::{self, DEFAULT_DEVFILE};
+use workspace_spec::editor::Chosen;
 use workspace_spec::frozen::{Facts, freeze};
 
 pub(crate) struct Stage {
@@ -61,6 +62,7 @@ impl Stage {
             public_url: "http://localhost:8080",
             agents_url: "http://localhost:8081",
             projects: &[],
+            editor: Chosen::CodeServer,
         };
         let devfile = devfile::parse(DEFAULT_DEVFILE.as_bytes()).unwrap();
         let frozen = freeze(&devfile, &config, &facts).unwrap().to_json();

@@ -95,6 +95,10 @@ pub struct CreateArgs {
     /// The branch or tag of the only --project.
     #[arg(long = "ref", value_name = "REF", requires = "projects")]
     pub reference: Option<String>,
+    /// Editor of a workspace in a cluster, one of those that its operator offers, or none [default: the first of them].
+    #[allow(rustdoc::broken_intra_doc_links, reason = "a text of `--help`: the brackets stand for options")]
+    #[arg(long, value_name = "NAME")]
+    pub editor: Option<String>,
     /// Tag of the runners that take its jobs, with --executor ci; repeatable.
     #[arg(long = "tag", value_name = "TAG")]
     pub tags: Vec<String>,

@@ -219,14 +219,17 @@ pub(super) async fn create(
             let mut wanted = json!({
                 "name": name, "executor": "kubernetes", "agent": agent, "devfile": devfile, "variables": variables,
             });
-            // A gateway of before knows no such member.
-            if let (Value::Object(members), [_, ..]) = (&mut wanted, projects.as_slice()) {
-                members.insert("projects".to_owned(), projects.iter().map(project).collect());
+            // A gateway of before knows no such members.
+            if let Value::Object(members) = &mut wanted {
+                if !projects.is_empty() {
+                    members.insert("projects".to_owned(), projects.iter().map(project).collect());
+                }
+                members.extend(args.editor.as_ref().map(|editor| ("editor".to_owned(), json!(editor))));
             }
             wanted
         }
         RunsOn::Ci => {
-            let project = match only_project(&projects) {
+            let project = match no_editor(args).and_then(|()| only_project(&projects)) {
                 Ok(only) => only.map(project),
                 Err(error) => return Ok(complain(&error, console)),
             };
@@ -327,6 +330,7 @@ fn next_steps(args: &CreateArgs, console: &mut Console) {
 /// Refuses flags about how a workspace is run, for one that is not run here.
 fn external(args: &CreateArgs) -> Result<(), BadOn> {
     let says_how = args.agent.is_some()
+        || args.editor.is_some()
         || !args.projects.is_empty()
         || args.devfile.is_some()
         || args.wait
@@ -354,6 +358,11 @@ fn projects(args: &CreateArgs) -> Result<Vec<Project>, BadOn> {
         *none = Some(reference.clone());
     }
     Ok(projects)
+}
+
+/// Refuses a choice of the editor for a CI system, whose jobs have the one of its configuration.
+fn no_editor(args: &CreateArgs) -> Result<(), BadOn> {
+    if args.editor.is_some() { Err(BadOn::Editor) } else { Ok(()) }
 }
 
 fn only_project(projects: &[Project]) -> Result<Option<&Project>, BadOn> {
@@ -390,11 +399,13 @@ fn on(args: &CreateArgs, only: Option<ClusterName>) -> Result<NewOn, BadOn> {
         (RunsOn::External, _) => Err(BadOn::External),
         (RunsOn::Kubernetes, _) if !args.tags.is_empty() => Err(BadOn::Kubernetes),
         (RunsOn::Kubernetes, Some(cluster)) => {
-            Ok(NewOn::Kubernetes { cluster: cluster.clone(), projects: projects(args)? })
+            let (projects, editor) = (projects(args)?, args.editor.clone());
+            Ok(NewOn::Kubernetes { cluster: cluster.clone(), projects, editor })
         }
         (RunsOn::Kubernetes, None) => Err(BadOn::Agent),
         (RunsOn::Ci, provider) => {
             let provider = provider.as_ref().map(|name| name.as_str().parse()).transpose()?;
+            no_editor(args)?;
             let projects = projects(args)?;
             let project = only_project(&projects)?.cloned();
             let project = project.map(|Project { url, reference }| CiProject { url, reference });
@@ -408,12 +419,14 @@ fn on(args: &CreateArgs, only: Option<ClusterName>) -> Result<NewOn, BadOn> {
 enum BadOn {
     #[error("--tag is for --executor ci")]
     Kubernetes,
+    #[error("--editor is for --executor kubernetes: jobs of a CI system have the editor of its configuration")]
+    Editor,
     #[error("--ref is for one --project that has no reference of its own")]
     Reference,
     #[error("a workspace in a CI system is made for one --project")]
     OneProject,
     #[error(
-        "you run an external workspace yourself: --executor external takes no --agent, --devfile, --project, --tag, \
+        "you run an external workspace yourself: --executor external takes no --agent, --devfile, --project, --editor, --tag, \
          --wait and no variables"
     )]
     External,

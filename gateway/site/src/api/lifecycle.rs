@@ -290,7 +290,8 @@ fn read(body: &JsonObject) -> Result<WorkspaceRequest, ProblemRow> {
 fn on_kubernetes(fields: &mut JsonFields<'_>) -> Option<NewOn> {
     let cluster = fields.required("agent", text::<ClusterName>);
     let projects = projects(fields);
-    Some(NewOn::Kubernetes { cluster: cluster?, projects: projects? })
+    let editor = fields.optional("editor", |value| value.as_str().map(str::to_owned).ok_or("has to be a text".into()));
+    Some(NewOn::Kubernetes { cluster: cluster?, projects: projects?, editor })
 }
 
 fn projects(fields: &mut JsonFields<'_>) -> Option<Vec<Project>> {
@@ -322,6 +323,9 @@ fn on_ci(fields: &mut JsonFields<'_>) -> Option<NewOn> {
     if projects(fields).is_some_and(|projects| !projects.is_empty()) {
         fields.object("projects", "has to be empty: a job is made for one project");
     }
+    let no_editor =
+        |value: &Value| value.is_null().then_some(()).ok_or("has to be left out: jobs have one editor".into());
+    let _nothing: Option<()> = fields.optional("editor", no_editor);
     let tags = fields.optional("tags", |value| {
         let tags = value.as_array().ok_or("has to be a list of texts")?;
         let tags = tags.iter().map(|tag| tag.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>();
@@ -380,6 +384,7 @@ pub(super) fn problem(error: WorkspaceError) -> ProblemRow {
     match error {
         WorkspaceError::NoSuchWorkspace => ApiProblem::NotFound.into(),
         WorkspaceError::NoSuchCluster | WorkspaceError::ClusterDisabled => mistake("/agent", &error),
+        WorkspaceError::Editor(_) => mistake("/editor", &error),
         WorkspaceError::CiDisabled => ApiProblem::ExecutorDisabled.into(),
         WorkspaceError::Target(NoTarget::Unknown | NoTarget::Unnamed) => mistake("/agent", &error),
         WorkspaceError::Target(NoTarget::Tag(number)) => mistake(&format!("/tags/{number}"), &error),

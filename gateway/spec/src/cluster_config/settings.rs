@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{AGE_HOURS_MAX, ClusterConfig, PullPolicy, access, amounts, lists, network};
 use crate::document::{Location, MapFields, Problems, Value, ValueAt, show};
+use crate::editor;
 use crate::syntax::{is_dns_label, is_dns_subdomain, is_image};
 use gateway_types::PublicUrl;
 
@@ -120,6 +121,9 @@ fn read_section(fields: MapFields<'_>, problems: &mut Problems) -> ClusterConfig
         section.take("default_resources_per_container").and_then(|at| amounts::read(&at, section.problems));
     config.max_resources =
         section.take("max_resources_per_workspace").and_then(|at| amounts::read(&at, section.problems));
+    if let Some(at) = section.take("editors") {
+        config.editors = editor::read(&at, section.problems);
+    }
     if let Some(at) = section.take("image_pull_secrets") {
         config.image_pull_secrets = lists::read_secrets(&at, config.shared_namespace.as_deref(), section.problems);
     }

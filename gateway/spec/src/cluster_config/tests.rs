@@ -34,6 +34,9 @@ workspaces:
   default_runtime_class: kata.v2
   allow_privilege_escalation: true
   image_pull_policy: IfNotPresent
+  editors:
+  - {name: lab, command: 'lab --port $EDITOR_PORT'}
+  - {name: code-server}
   image_pull_secrets:
   - {name: registry, namespace: ci}
   - {name: mirror, namespace: ops}
@@ -126,6 +129,10 @@ fn full_file_is_read_as_it_says() {
             runtime_class: Some(text("kata.v2")),
             allow_privilege_escalation: true,
             image_pull_policy: Some(PullPolicy::IfNotPresent),
+            editors: vec![
+                Editor { name: text("lab"), command: Some(text("lab --port $EDITOR_PORT")) },
+                Editor { name: text("code-server"), command: None },
+            ],
             image_pull_secrets: vec![secret("registry", "ci"), secret("mirror", "ops")],
             annotations: BTreeMap::from([(text("example.com/note"), text("any text; $(here)"))]),
             labels: BTreeMap::from([(text("example.com/team"), text("Shop_1")), (text("tier"), String::new())]),
@@ -139,11 +146,27 @@ fn full_file_is_read_as_it_says() {
 }
 
 #[test]
+fn editors_have_names_of_their_own_and_commands() {
+    let lines = "  editors:\n  - {name: lab}\n  - {name: none, command: x}\n  - {name: A, command: x}\n  - {name: b, command: ' '}\n  - \
+                 {name: c, command: x}\n  - {name: c, command: y}\n";
+    check_with(
+        lines,
+        &[
+            "line 5, workspaces.editors[0].name: needs a command: only code-server is in the tools image",
+            "line 6, workspaces.editors[1].name: must be a-z, 0-9 and dashes inside, and not none; it is \"none\"",
+            "line 7, workspaces.editors[2].name: must be a-z, 0-9 and dashes inside, and not none; it is \"A\"",
+            "line 8, workspaces.editors[3].command: must be a line for the shell, of at most 4096 bytes",
+            "line 10, workspaces.editors[5].name: is the name of another editor, on line 9",
+        ],
+    );
+}
+
+#[test]
 fn unknown_keys_are_refused_at_each_level() {
     let section = "enabled, namespace_prefix, shared_namespace, quota, quota_per_user, use_kubernetes_user_namespaces, \
                    default_runtime_class, image_pull_policy, allow_privilege_escalation, max_active_hours_before_stop, \
                    max_stopped_hours_before_termination, tools_image, gateway_url, network_policy, \
-                   default_resources_per_container, max_resources_per_workspace, image_pull_secrets, annotations, labels";
+                   default_resources_per_container, max_resources_per_workspace, editors, image_pull_secrets, annotations, labels";
     check_with(
         "resource_management: {enabled: true}\n",
         &["line 4, resource_management: unknown key; known here: workspaces, ci_access"],

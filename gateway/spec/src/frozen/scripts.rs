@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::generate::{ObjectPlan, ProjectClone, pod};
 use super::names::{AGENT_TOKEN_FILE, FILES_DIR, HOME_DIR, LOGS_DIR, SCRIPTS_DIR, TOOLS_DIR, USER_NAME};
 use crate::devfile::{Component, EDITOR_PORT, Exposure};
+use crate::editor::Chosen;
 use crate::shell;
 
 /// Read by the others.
@@ -17,8 +18,11 @@ const COMMON: &str = include_str!("scripts/common.sh");
 /// Supervises the agent and the editor.
 const SERVICES: &str = include_str!("scripts/services.sh");
 
-/// Starts the editor.
+/// Starts the editor of the tools image.
 const EDITOR: &str = include_str!("scripts/editor.sh");
+
+/// Starts another editor, whose command is a file of its own.
+const CHOSEN_EDITOR: &str = include_str!("scripts/chosen-editor.sh");
 
 /// Copies the tools and makes the folders of the volume.
 const PREPARE: &str = include_str!("scripts/prepare.sh");
@@ -37,7 +41,6 @@ pub(super) fn files(plan: &ObjectPlan<'_>) -> BTreeMap<String, String> {
     let mut files: BTreeMap<String, String> = [
         ("common.sh", COMMON.to_owned()),
         ("services.sh", SERVICES.to_owned()),
-        ("editor.sh", EDITOR.to_owned()),
         ("keep-alive.sh", KEEP_ALIVE.to_owned()),
         ("prepare.sh", PREPARE.to_owned()),
         ("started.sh", STARTED.to_owned()),
@@ -45,6 +48,15 @@ pub(super) fn files(plan: &ObjectPlan<'_>) -> BTreeMap<String, String> {
     ]
     .map(|(name, text)| (name.to_owned(), text))
     .into();
+    let editor = match plan.facts.editor {
+        Chosen::CodeServer => Some(EDITOR),
+        Chosen::Command(line) => {
+            files.insert("editor-command".to_owned(), line.to_owned());
+            Some(CHOSEN_EDITOR)
+        }
+        Chosen::None => None,
+    };
+    files.extend(editor.map(|script| ("editor.sh".to_owned(), script.to_owned())));
     if !plan.clones.is_empty() {
         let line = |ProjectClone { id, folder, project }: &ProjectClone<'_>| {
             let reference = project.reference.as_deref().unwrap_or_default();

@@ -29,6 +29,7 @@ impl Site {
             public_url: "https://gateway.example.com:8443",
             agents_url: "https://agents.example.com",
             projects: &[],
+            editor: Chosen::CodeServer,
         }
     }
 }
@@ -254,6 +255,22 @@ fn workspace_counts_as_running_once_its_agent_has_been_connected() {
     assert!(script(&frozen, "started.sh").is_some_and(|text| text.contains("$logs/agent.log")));
     let agent = script(&frozen, "agent.sh").expect("a script");
     assert!(agent.contains("WORKSPACE_AGENT_READY_FILE=\"$GW_READY_FILE\""), "{agent}");
+}
+
+#[test]
+fn editor_is_the_one_that_was_chosen() {
+    let (site, devfile) = (Site::new("mine"), devfile::parse(devfile::DEFAULT_DEVFILE.as_bytes()).expect("a devfile"));
+    let frozen = |editor| freeze(&devfile, &config(), &Facts { editor, ..site.facts() }).expect("frozen");
+    let own = frozen(Chosen::CodeServer);
+    assert!(script(&own, "editor.sh").is_some_and(|text| text.contains("bin/code-server")));
+    assert_eq!(script(&own, "editor-command"), None);
+    let line = "exec lab --port \"$EDITOR_PORT\" # it's $HERE";
+    let other = frozen(Chosen::Command(line));
+    assert_eq!(script(&other, "editor-command"), Some(line));
+    assert!(script(&other, "editor.sh").is_some_and(|text| !text.contains("code-server")));
+    let none = frozen(Chosen::None);
+    assert_eq!((script(&none, "editor.sh"), script(&none, "editor-command")), (None, None));
+    assert!(script(&none, "services.sh").is_some(), "the agent runs all the same");
 }
 
 #[test]

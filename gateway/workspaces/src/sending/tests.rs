@@ -7,6 +7,7 @@ use gateway_store::SecretText;
 use gateway_types::{ActualState, UnixSeconds, Zone};
 use workspace_spec::cluster_config;
 use workspace_spec::devfile;
+use workspace_spec::editor::Chosen;
 use workspace_spec::frozen::{Facts, freeze};
 
 const CONFIG: &[u8] = b"workspaces:\n  enabled: true\n  tools_image: registry.example/tools:1\n  max_resources_per_workspace:\n    limits: {cpu: '8', memory: 32Gi}\n    requests: {cpu: '4', memory: 16Gi}\n";
@@ -35,6 +36,7 @@ fn frozen() -> FrozenConfig {
         public_url: "https://gateway.example",
         agents_url: "https://agents.example",
         projects: &[],
+        editor: Chosen::CodeServer,
     };
     let frozen = freeze(&devfile, &config, &facts).expect("a config");
     let roles: BTreeSet<Role> = frozen.objects().iter().map(|object| object.role).collect();

@@ -8,6 +8,7 @@ use gateway_store::{CreateError, StoreError};
 use gateway_types::LifecycleRefused;
 use gateway_types::token::NoRandomness;
 use workspace_spec::devfile::{DevfileProblems, Problem};
+use workspace_spec::editor::NoSuchEditor;
 use workspace_spec::pipeline::PipelineProblem;
 
 /// Reason of a refusal. Each text says what to change.
@@ -40,6 +41,9 @@ pub enum WorkspaceError {
     /// The owner has as many workspaces there as one may have.
     #[error("you have {0} workspaces there already, and may have no more")]
     UserQuota(u32),
+    /// The cluster offers no such editor.
+    #[error("the editor {0}")]
+    Editor(#[from] NoSuchEditor),
     /// The devfile cannot be used; all that is wrong with it.
     #[error("the devfile cannot be used: {}", problems(.0))]
     Devfile(Vec<Problem>),

@@ -31,7 +31,7 @@ fn json(config: &str) -> String {
 
 fn new(name: &str, devfile: Option<&str>) -> NewWorkspace {
     let devfile = devfile.map(|text| Bytes::copy_from_slice(text.as_bytes()));
-    let on = NewOn::Kubernetes { cluster: "one".parse().unwrap(), projects: Vec::new() };
+    let on = NewOn::Kubernetes { cluster: "one".parse().unwrap(), projects: Vec::new(), editor: None };
     NewWorkspace { name: name.parse().unwrap(), on, devfile, variables: Vec::new() }
 }
 
@@ -79,7 +79,7 @@ async fn refusal_has_a_name_and_stores_and_tells_nothing() {
     let mut listener = service.listen();
     let create = async |wanted: NewWorkspace| service.create(&"ann".parse().unwrap(), wanted, NOW).await.unwrap_err();
     let at = |cluster: &str| NewWorkspace {
-        on: NewOn::Kubernetes { cluster: cluster.parse().unwrap(), projects: Vec::new() },
+        on: NewOn::Kubernetes { cluster: cluster.parse().unwrap(), projects: Vec::new(), editor: None },
         ..new("app", None)
     };
     assert!(matches!(create(at("absent")).await, WorkspaceError::NoSuchCluster));

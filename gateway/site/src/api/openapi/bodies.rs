@@ -100,6 +100,8 @@ pub(in crate::api) struct NewWorkspace {
     /// For `kubernetes`: what is cloned before the editor starts.
     #[schema(max_items = 16)]
     projects: Option<Vec<NewProject>>,
+    /// For `kubernetes`: one of the editors that the cluster's configuration names, or none; null for the first of them.
+    editor: Option<String>,
     /// For `ci`: which runners take its jobs, of those that the operator allows.
     tags: Option<Vec<String>>,
     /// A devfile 2.2.0 as YAML; null for a built-in one.

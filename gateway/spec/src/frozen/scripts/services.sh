@@ -56,15 +56,15 @@ while [ -z "$stopping" ]; do
     supervise agent &
     agent=$!
   fi
-  if ! alive "$editor"; then
+  if [ -e "$scripts/editor.sh" ] && ! alive "$editor"; then
     supervise editor &
     editor=$!
   fi
   sleep 10 &
   wait "$!"
 done
-kill -s TERM "$agent" "$editor" 2>/dev/null
+kill -s TERM "$agent" ${editor:+"$editor"} 2>/dev/null
 wait "$agent"
-wait "$editor"
+[ -z "$editor" ] || wait "$editor"
 end_others
 exit 0
