@@ -28,7 +28,7 @@ impl TestGateway {
         let addresses = Addresses { zone, public_url, agents_url };
         let workspaces = Workspaces::new(self.store.clone(), self.changes.clone(), addresses);
         let (name, cluster) = (name.parse().unwrap(), cluster.parse().unwrap());
-        let on = NewOn::Kubernetes { cluster, projects: Vec::new() };
+        let on = NewOn::Kubernetes { cluster, projects: Vec::new(), editor: None };
         let new = NewWorkspace { name, on, devfile: None, variables: Vec::new() };
         workspaces.create(&"dev".parse().unwrap(), new, wall_clock()).await.expect("a workspace")
     }

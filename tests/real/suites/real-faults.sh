@@ -87,7 +87,7 @@ check "and is stopped" state_within 60 full Stopped
 kc -n ws-full create quota none --hard pods=0 >/dev/null
 BEGUN[full]=$(now_ms)
 desire full Running >/dev/null
-check "a quota of the namespace that is used up" told full 30 Starting 'exceeded quota: none'
+check "a quota of the namespace that is used up" told full 30 '' 'exceeded quota: none'
 kc -n ws-full delete quota none >/dev/null
 # The controller of ReplicaSets asks again with growing pauses.
 check "it starts once there is room" state_within 120 full Running
@@ -106,7 +106,7 @@ head -c 3000000 /dev/urandom >"$OUT/git-work/shop/large" && git -C "$OUT/git-wor
   git -C "$OUT/git-work/shop" -c user.name=a -c user.email=a@example.net commit -q -m large &&
   git -C "$OUT/git-work/shop" push -q "$OUT/git/shop.git" main && git -C "$OUT/git/shop.git" update-server-info
 made no-space "$(devfile localhost/dev:1)" "$GIT_URL/shop.git"
-clone_is() { command_of no-space clone-1 | tee -a "$OUT/clone.log" | grep -qi 'no space left'; }
+clone_is() { command_of no-space clone-1 | tee -a "$OUT/clone.log" | grep -q 'the volume is full'; }
 check "a volume that is full" until_ok 90 clone_is
 printf 'no-space | %s s | %s, command clone-1: %s\n' "$(seconds $(($(now_ms) - BEGUN[no-space])))" "$(state no-space)" "$(command_of no-space clone-1)" |
   tee -a "$OUT/table.txt" | sed "s/^/note  $SUITE: /"
@@ -128,6 +128,6 @@ same "not even a reason" '' "$(reason mine)"
 stop kubelet
 BEGUN[mine]=$(now_ms)
 start_kubelet 99%
-check "a node without disk that ends pods" told mine 120 '' 'disk'
+check "a node without disk that ends pods" told mine 120 '' 'was evicted: The node was low on resource'
 quiet_logs
 finish

@@ -137,7 +137,10 @@ pub(crate) fn details<'a>(
     warnings: impl Iterator<Item = &'a Warning>,
 ) -> Vec<ObjectDetail> {
     let living = pods.filter(|pod| !pod.is_leaving);
-    let mut found: Vec<ObjectDetail> = living.clone().flat_map(|pod| pod.details.iter().cloned()).collect();
+    // A pod that was evicted stays, and is of the past once another one is well.
+    let is_well = living.clone().any(|pod| pod.is_ready);
+    let told = living.clone().filter(|pod| !(pod.is_over && is_well));
+    let mut found: Vec<ObjectDetail> = told.flat_map(|pod| pod.details.iter().cloned()).collect();
     let mut warnings: Vec<_> = warnings.filter(|warning| still_counts(warning, living.clone())).collect();
     warnings.sort_by(|one, other| other.at.cmp(&one.at).then_with(|| one.name.cmp(&other.name)));
     for warning in warnings {
@@ -152,9 +155,19 @@ pub(crate) fn details<'a>(
             None => found.push(told),
         }
     }
+    blame_eviction(&mut found);
     found.sort_by_key(|detail| RANKS.iter().position(|reason| *reason == detail.reason).unwrap_or(RANKS.len()));
     found.truncate(DETAILS_MAX);
     found
+}
+
+/// Says at a pod that finds no node why the one before it left its own: the scheduler's words do not.
+fn blame_eviction(found: &mut [ObjectDetail]) {
+    let evicted = found.iter().find(|detail| detail.reason == "Evicted").map(|detail| detail.message.clone());
+    if let (Some(why), Some(waiting)) = (evicted, found.iter_mut().find(|detail| detail.reason == "Unschedulable")) {
+        let message = format!("the pod before was evicted: {why} Now: {}", waiting.message);
+        *waiting = detail(&waiting.object, &waiting.reason, &message);
+    }
 }
 
 /// Returns whether a warning still counts. It outlives its cause by up to an hour: its object may be gone or well by

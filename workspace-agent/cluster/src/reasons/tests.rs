@@ -134,7 +134,17 @@ fn volumes_and_evictions_are_told() {
         &[("Pod w-1", "FailedMount", "MountVolume.SetUp failed for volume \"data\"")],
     );
     let evicted = pod(json!({"phase": "Failed", "reason": "Evicted", "message": "The node was low on memory."}));
-    check(&[evicted], &[], &[("Pod w-1", "Evicted", "The node was low on memory.")]);
+    check(std::slice::from_ref(&evicted), &[], &[("Pod w-1", "Evicted", "The node was low on memory.")]);
+    let waits = pod(json!({"phase": "Pending", "conditions": [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "1 node(s) had untolerated taint(s)."}]}));
+    let both = "the pod before was evicted: The node was low on memory. Now: 1 node(s) had untolerated taint(s).";
+    check(
+        &[evicted.clone(), waits],
+        &[],
+        &[("Pod w-1", "Unschedulable", both), ("Pod w-1", "Evicted", "The node was low on memory.")],
+    );
+    let ready = pod(json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}));
+    check(&[evicted, ready], &[], &[]);
 }
 
 #[test]

@@ -21,6 +21,8 @@ clone() {
     say "$events" "$1 ended with status 137"
     return
   fi
+  # Not on the volume: of a full one, nothing would be told.
+  said=/tmp/$1.log
   (
     # The order of git-clone(1): options, then the URL, which begins with no dash.
     url=$3
@@ -28,6 +30,11 @@ clone() {
     GIT_TERMINAL_PROMPT=0 GIT_ALLOW_PROTOCOL=https:http timeout -k 10 1800 git -c http.lowSpeedLimit=1000 -c http.lowSpeedTime=60 \
       clone "$@" -- "$url" "$partly" || { status=$?; rm -rf "$partly"; exit "$status"; }
     rmdir "$target" && mv "$partly" "$target"
-  ) >>"$output" 2>&1 </dev/null
-  say "$events" "$1 ended with status $?"
+  ) >"$said" 2>&1 </dev/null
+  status=$?
+  # The last line is what the owner reads first, and git's is about its own parts.
+  ! grep -q 'No space left on device' "$said" || echo 'the volume is full: No space left on device' >>"$said"
+  cat "$said" >>"$output"
+  rm -f "$said"
+  say "$events" "$1 ended with status $status"
 }
