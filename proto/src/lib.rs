@@ -8,6 +8,7 @@
 //! * [`mux`]: channels, credit, scheduling, keepalive: one session's machine
 //! * [`state`], [`reconcile`]: states of workspaces, and the conversation about them with cluster agents
 //! * [`environments`]: calls to cluster agents for environments of CI jobs
+//! * [`orphans`]: calls to cluster agents about workspaces that are in their clusters
 //! * [`listening`]: the ports of a workspace on which something listens
 //! * [`terminal`]: the port under which agents serve terminals
 //! * [`limit`]: every bound, with its reason
@@ -20,6 +21,7 @@ pub mod id;
 pub mod limit;
 pub mod listening;
 pub mod mux;
+pub mod orphans;
 pub mod reason;
 pub mod reconcile;
 pub mod state;

@@ -17,7 +17,7 @@ REAL=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 # because most of a suite is waiting. Editors of workspaces always listen on the same port, and pods are played on this machine: whatever
 # has such an editor is in one lane with the others of its kind, those in pods and those without. Real pods have networks of their own.
 ALONE=(revocation fault floods kubernetes-life)
-PODS=(cluster-scenarios kubernetes-frozen kubernetes-trouble kubernetes-identity kubernetes-page)
+PODS=(cluster-scenarios kubernetes-frozen kubernetes-trouble kubernetes-limits kubernetes-identity kubernetes-page)
 MACHINES=(real-pod replicas)
 EDITORS=(ci-workspace workspace-scripts kubernetes-pod code-server ci-job ci-schema acme environments-trouble ssh memory sign-in terminal
   demo agent-life)

@@ -1,6 +1,6 @@
 //! Cluster agent. Of several, the one that holds the lease dials the gateway. Its channel to port 0 is the conversation
-//! about the cluster's workspaces, and channels to port 1 are calls for environments of CI jobs. It reaches no port of
-//! its machine.
+//! about the cluster's workspaces, channels to port 1 are calls for environments of CI jobs, and channels to port 2 calls about
+//! orphans. It reaches no port of its machine.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use agent_cluster::environments::{CALLS_MAX, CallEnd, CallPermit, Environments};
 use agent_cluster::kube::config::{KubeConfigOptions, Kubeconfig};
 use agent_cluster::kube::{self, Client, Config};
 use agent_cluster::lease::{Lease, lead};
+use agent_cluster::orphan_calls::{ORPHAN_CALLS_MAX, OrphanCalls, OrphanPermit};
 use agent_cluster::{FIELD_MANAGER, Options, reconcile};
 use http::uri::{Authority, Scheme};
 use thiserror::Error;
@@ -20,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 use tunnel_proto::environments::ENVIRONMENTS_PORT;
 use tunnel_proto::hello::Role;
+use tunnel_proto::orphans::ORPHANS_PORT;
 use tunnel_proto::reason::Reason;
 use tunnel_proto::reconcile::RECONCILE_PORT;
 
@@ -126,9 +128,10 @@ async fn session(
     end: CancellationToken,
 ) -> Result<(), DialEnded> {
     let (conversations, mut opened) = mpsc::channel(1);
-    let (calls, called) = mpsc::channel(CALLS_MAX);
-    let answering = answer(environments.clone(), called, &end);
-    let network = ClusterNetwork { gateway: options.gateway.clone(), conversations, environments, calls };
+    let (calls, called) = mpsc::channel(CALLS_MAX + ORPHAN_CALLS_MAX);
+    let orphans = OrphanCalls::new(access(&client));
+    let answering = answer(environments.clone(), orphans.clone(), called, &end);
+    let network = ClusterNetwork { gateway: options.gateway.clone(), conversations, environments, orphans, calls };
     let agent = Agent {
         transport: options.transport,
         role: Role::Cluster,
@@ -162,24 +165,40 @@ async fn session(
     }
 }
 
+/// A call that came, with its permit.
+enum Called {
+    Environment(CallPermit, DuplexStream),
+    Orphans(OrphanPermit, DuplexStream),
+}
+
 /// Answers calls, each in a task of its own, until no more can come.
 async fn answer(
     environments: Environments,
-    mut called: mpsc::Receiver<(CallPermit, DuplexStream)>,
+    orphans: OrphanCalls,
+    mut called: mpsc::Receiver<Called>,
     end: &CancellationToken,
 ) {
     let mut answering = JoinSet::new();
     let log = |ended: Result<CallEnd, JoinError>| match ended {
-        Ok(CallEnd::Protocol(error)) => warn!(%error, "the gateway sent an invalid call for an environment"),
+        Ok(CallEnd::Protocol(error)) => warn!(%error, "the gateway sent an invalid call"),
         Ok(end @ (CallEnd::Answered | CallEnd::CalledOff | CallEnd::Silent)) => debug!(?end, "a call is over"),
-        Err(error) => error!(%error, "a call for an environment broke off"),
+        Err(error) => error!(%error, "a call broke off"),
     };
     loop {
         tokio::select! {
             call = called.recv() => {
-                let Some((permit, channel)) = call else { break };
-                let (environments, end) = (environments.clone(), end.child_token());
-                answering.spawn(async move { environments.answer(permit, channel, end).await });
+                let end = end.child_token();
+                match call {
+                    None => break,
+                    Some(Called::Environment(permit, channel)) => {
+                        let environments = environments.clone();
+                        answering.spawn(async move { environments.answer(permit, channel, end).await });
+                    }
+                    Some(Called::Orphans(permit, channel)) => {
+                        let orphans = orphans.clone();
+                        answering.spawn(async move { orphans.answer(permit, channel, end).await });
+                    }
+                }
             }
             Some(ended) = answering.join_next() => log(ended),
         }
@@ -195,8 +214,9 @@ struct ClusterNetwork {
     /// Holds one conversation that was not taken up yet; a further one is refused meanwhile, and not missed.
     conversations: mpsc::Sender<DuplexStream>,
     environments: Environments,
+    orphans: OrphanCalls,
     /// Never full for long: there are as many permits as places.
-    calls: mpsc::Sender<(CallPermit, DuplexStream)>,
+    calls: mpsc::Sender<Called>,
 }
 
 impl Network for ClusterNetwork {
@@ -220,7 +240,11 @@ impl Network for ClusterNetwork {
             RECONCILE_PORT => self.conversations.try_send(far).map_err(|_full| Reason::Overloaded)?,
             ENVIRONMENTS_PORT => {
                 let permit = self.environments.permit().ok_or(Reason::Overloaded)?;
-                self.calls.try_send((permit, far)).map_err(|_full| Reason::Overloaded)?;
+                self.calls.try_send(Called::Environment(permit, far)).map_err(|_full| Reason::Overloaded)?;
+            }
+            ORPHANS_PORT => {
+                let permit = self.orphans.permit().ok_or(Reason::Overloaded)?;
+                self.calls.try_send(Called::Orphans(permit, far)).map_err(|_full| Reason::Overloaded)?;
             }
             _ => {
                 warn!(port, "a channel to a port was refused: a cluster agent has none");
@@ -235,26 +259,29 @@ impl Network for ClusterNetwork {
 mod tests {
     use super::*;
 
-    fn network() -> (ClusterNetwork, mpsc::Receiver<DuplexStream>, mpsc::Receiver<(CallPermit, DuplexStream)>) {
+    fn network() -> (ClusterNetwork, mpsc::Receiver<DuplexStream>, mpsc::Receiver<Called>) {
         let gateway = Gateway::parse("http://localhost:1", None).expect("a gateway");
         let config = Config::new("http://localhost:1".parse().expect("an address"));
         let client = Client::try_from(config).expect("a client");
         let environments = Environments::new(access(&client), "agents".to_owned());
         let (conversations, opened) = mpsc::channel(1);
-        let (calls, called) = mpsc::channel(CALLS_MAX);
-        (ClusterNetwork { gateway, conversations, environments, calls }, opened, called)
+        let orphans = OrphanCalls::new(access(&client));
+        let (calls, called) = mpsc::channel(CALLS_MAX + ORPHAN_CALLS_MAX);
+        (ClusterNetwork { gateway, conversations, environments, orphans, calls }, opened, called)
     }
 
     #[tokio::test]
     async fn nothing_but_the_conversation_and_calls_is_reached() {
         drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
         let (network, mut opened, mut called) = network();
-        for port in [2, 22, 80, 443, 6443, 10_250] {
+        for port in [3, 22, 80, 443, 6443, 10_250] {
             assert_eq!(network.port(port).await.err(), Some(Reason::PortNotAllowed), "{port}");
         }
         assert!(network.port(RECONCILE_PORT).await.is_ok());
         assert!(opened.try_recv().is_ok());
         assert!(network.port(ENVIRONMENTS_PORT).await.is_ok());
+        assert!(called.try_recv().is_ok());
+        assert!(network.port(ORPHANS_PORT).await.is_ok());
         assert!(called.try_recv().is_ok());
     }
 

@@ -41,7 +41,12 @@ fn check(package: &str, files: &[&str], mut generator: prost_build::Config, code
 
 #[test]
 fn generated_wire_code_matches_the_schema() {
-    let files = ["tunnel/v1/tunnel.proto", "tunnel/v1/reconcile.proto", "tunnel/v1/environments.proto"];
+    let files = [
+        "tunnel/v1/tunnel.proto",
+        "tunnel/v1/reconcile.proto",
+        "tunnel/v1/environments.proto",
+        "tunnel/v1/orphans.proto",
+    ];
     check("tunnel.v1", &files, generator(), &proto().join("src/wire"));
 }
 

@@ -204,7 +204,7 @@ pub fn targets(ci: &Ci, addresses: Addresses, agents: &[AgentFile]) -> Result<Ci
             ca_pem: ca_pem.clone(),
         },
         allowed_tags: one.allowed_tags.clone(),
-        quotas: Quotas { cluster: one.quota, user: one.quota_per_user },
+        quotas: Quotas::of_workspaces(one.quota, one.quota_per_user),
     };
     let targets: BTreeMap<_, _> = ci.providers.iter().map(|one| (one.name.clone(), target(one))).collect();
     let agents_url = ci.agents_url.clone().unwrap_or(addresses.agents_url);

@@ -28,9 +28,11 @@ macro_rules! which {
     };
 }
 
+mod cluster;
 mod environment;
 mod lifecycle;
 
+pub use cluster::{ClusterArgs, ClusterCommand, OrphansArgs, ShowClusterArgs};
 pub use environment::{EnsureArgs, EnvironmentArgs, EnvironmentCommand, ShowEnvironmentArgs, StopArgs, WhichArgs};
 pub use lifecycle::{ChangeArgs, CreateArgs, RunsOn, TerminateArgs};
 

@@ -1,6 +1,7 @@
 //! Client of a gateway's API.
 
 mod events;
+mod quota;
 mod sse;
 
 use std::fmt;
@@ -14,6 +15,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 pub(super) use self::events::EventSource;
+use self::quota::QuotaRefusal;
 use gateway_net::fetch::{Credentials, Fetch, FetchError, FetchSetupError, FetchedResponse, Trust};
 use gateway_types::token::Token;
 use gateway_types::{BadEndpoint, Endpoint};
@@ -72,6 +74,8 @@ pub(super) struct ApiRefusal {
     problems: Vec<ProblemLocation>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     object_errors: Vec<ObjectError>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quota: Option<QuotaRefusal>,
 }
 
 /// A problem of an object in a cluster.
@@ -154,6 +158,9 @@ impl fmt::Display for ApiRefusal {
         }
         for error in &self.object_errors {
             write!(formatter, "\n  {error}")?;
+        }
+        if let Some(quota) = &self.quota {
+            write!(formatter, "{quota}")?;
         }
         Ok(())
     }

@@ -14,6 +14,7 @@
 mod args;
 mod ci_run;
 mod client;
+mod cluster;
 mod completions;
 mod config;
 mod console;
@@ -45,11 +46,13 @@ use gateway_config::{BadConfig, Config, DEFAULT_FILE, Flag};
 use gateway_types::UserName;
 
 pub use args::{
-    ChangeArgs, CreateArgs, CreateTokenArgs, EnsureArgs, EnvironmentArgs, EnvironmentCommand, ListArgs, OpenArgs,
-    RevokeTokenArgs, RotateTokenArgs, RunsOn, ShareArgs, ShowArgs, ShowEnvironmentArgs, StopArgs, TerminateArgs,
-    TokenArgs, TokenCommand, WhichArgs, WorkspaceArgs, WorkspaceCommand,
+    ChangeArgs, ClusterArgs, ClusterCommand, CreateArgs, CreateTokenArgs, EnsureArgs, EnvironmentArgs,
+    EnvironmentCommand, ListArgs, OpenArgs, OrphansArgs, RevokeTokenArgs, RotateTokenArgs, RunsOn, ShareArgs, ShowArgs,
+    ShowClusterArgs, ShowEnvironmentArgs, StopArgs, TerminateArgs, TokenArgs, TokenCommand, WhichArgs, WorkspaceArgs,
+    WorkspaceCommand,
 };
 pub use ci_run::{CiRunArgs, run_ci_run};
+pub use cluster::run_cluster;
 pub use completions::{CompletionsArgs, ManArgs, run_completions, run_man};
 pub use config::run_config;
 pub use console::Console;
@@ -118,6 +121,7 @@ Examples:
   gateway workspace create my-app --agent cluster-1
   gateway workspace share my-app 3000 --with signed-in
   gateway user disable ann                      lets a user in no more
+  gateway cluster show prod                     what workspaces take there, and how much they may
   gateway replicas list                         the gateways that share one database
   gateway environment ensure --agent prod       in a CI job: its Kubernetes resources are ready
   gateway forward my-app 5432                   its port 5432 on this machine
@@ -195,6 +199,8 @@ pub enum GatewayCommand {
     Workspace(WorkspaceArgs),
     /// List users, and decide who may not come in.
     User(UserArgs),
+    /// Show what workspaces take in a cluster, and find what lost records left there.
+    Cluster(ClusterArgs),
     /// List the replicas of a gateway, and drain one.
     Replicas(ReplicasArgs),
     /// Have a CI job's Kubernetes resources be there, and end them.
@@ -429,6 +435,7 @@ impl GatewayCommand {
             | Self::Token(_)
             | Self::Workspace(_)
             | Self::User(_)
+            | Self::Cluster(_)
             | Self::Replicas(_)
             | Self::Environment(_)
             | Self::Forward(_)

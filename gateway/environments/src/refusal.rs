@@ -159,7 +159,7 @@ impl RefusalCode {
                  a new job begins anew"
             }
             Self::AgentAbsent => "the cluster's agent is not connected",
-            Self::AgentTooOld => "the cluster's agent does not know environments: use a newer one",
+            Self::AgentTooOld => "the cluster's agent is too old for that: use a newer one",
             Self::AgentDisplaced => "the cluster's agent was displaced by another one while it worked",
             Self::CallTimeout => "the cluster's agent did not answer in time",
             Self::Overloaded => "the cluster's agent has too much to do",

@@ -30,6 +30,7 @@ use tunnel_link::splice::splice_channels;
 use tunnel_proto::environments::ENVIRONMENTS_PORT;
 use tunnel_proto::hello::RelayTicket;
 use tunnel_proto::mux::{OpenError, SessionError};
+use tunnel_proto::orphans::ORPHANS_PORT;
 use tunnel_proto::reason::Reason;
 
 use crate::carried::CarriedAgent;
@@ -225,7 +226,7 @@ async fn serve_channel(session: Arc<LiveSession>, mut incoming: Incoming) {
 fn is_hopped(subject: &Subject, port: u16) -> bool {
     match subject {
         Subject::Workspace(_) => true,
-        Subject::Cluster(_) => port == ENVIRONMENTS_PORT,
+        Subject::Cluster(_) => [ENVIRONMENTS_PORT, ORPHANS_PORT].contains(&port),
     }
 }
 
@@ -270,7 +271,7 @@ mod tests {
     fn conversation_of_a_cluster_stays_where_its_session_is() {
         let cluster = Subject::Cluster("prod".parse().expect("a name"));
         assert!(is_hopped(&cluster, ENVIRONMENTS_PORT) && !is_hopped(&cluster, RECONCILE_PORT));
-        assert!(!is_hopped(&cluster, 80));
+        assert!(is_hopped(&cluster, ORPHANS_PORT) && !is_hopped(&cluster, 80));
         let workspace = Subject::Workspace("one".parse().expect("a name"));
         assert!([0, 1, 80].into_iter().all(|port| is_hopped(&workspace, port)));
     }

@@ -9,6 +9,7 @@ mod agents;
 mod answer;
 mod body;
 mod ci;
+mod clusters;
 mod confirm;
 mod device;
 mod environments;
@@ -60,6 +61,7 @@ use gateway_store::{Store, Workspace};
 use gateway_types::principal::{Principal, Via};
 use gateway_types::{UserName, WorkspaceName};
 use gateway_workspaces::cluster_configs::ClusterConfigs;
+use gateway_workspaces::orphans::Orphans;
 use gateway_workspaces::service::Workspaces;
 
 use crate::public_host::Stack;
@@ -113,6 +115,8 @@ pub struct ApiParts {
     pub lifecycles: Workspaces,
     /// Permissions of clusters.
     pub cluster_configs: Arc<ClusterConfigs>,
+    /// Workspaces in clusters without a record.
+    pub orphans: Orphans,
     /// The agent's programs, for CI jobs.
     pub downloads: Arc<Downloads>,
     /// Definitions of CI jobs.
@@ -299,6 +303,7 @@ fn routes() -> Vec<Route> {
         ("/device", &["post"], post(device::ask)),
         ("/device/token", &["post"], post(device::poll)),
     ];
+    routes.extend(clusters::routes());
     routes.extend(environments::routes());
     routes
 }

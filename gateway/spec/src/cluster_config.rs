@@ -10,6 +10,7 @@ mod amounts;
 mod lists;
 mod network;
 mod settings;
+mod totals;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,6 +27,7 @@ pub use access::{AccessAs, AccessEntry, CiAccess};
 pub use amounts::{Amounts, Resources};
 pub use lists::{RESERVED_PREFIXES, SecretRef, reserved_prefix};
 pub use network::{Egress, NetworkPolicy};
+pub use totals::ResourceTotals;
 
 /// The largest configuration, in bytes.
 pub const CONFIG_BYTES_MAX: usize = 256 * 1024;
@@ -56,6 +58,21 @@ pub struct ClusterConfig {
     pub quota: Option<u32>,
     /// Most workspaces of each user; `None` for any number.
     pub quota_per_user: Option<u32>,
+    /// Most workspaces that are to run; `None` for any number. Left out of the JSON then, as the four below.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub running_quota: Option<u32>,
+    /// Most workspaces of each user that are to run; `None` for any number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub running_quota_per_user: Option<u32>,
+    /// Most that all workspaces may take together; `None` for any amount.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resource_quota: Option<ResourceTotals>,
+    /// Most that the workspaces of each user may take together; `None` for any amount.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resource_quota_per_user: Option<ResourceTotals>,
+    /// Hours from its creation until a workspace is terminated, whatever it does; `None` for [`AGE_HOURS_MAX`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_age_hours: Option<u32>,
     /// Whether pods get a user namespace: `hostUsers` is then **false**.
     pub user_namespaces: bool,
     /// `runtimeClassName` of pods.
@@ -132,6 +149,11 @@ impl Default for ClusterConfig {
             max_resources: None,
             quota: None,
             quota_per_user: None,
+            running_quota: None,
+            running_quota_per_user: None,
+            resource_quota: None,
+            resource_quota_per_user: None,
+            max_age_hours: None,
             user_namespaces: false,
             runtime_class: None,
             allow_privilege_escalation: false,
@@ -157,7 +179,7 @@ impl ClusterConfig {
         TimeLimits {
             active: hours(self.max_active_hours),
             stopped: hours(self.max_stopped_hours),
-            age: hours(AGE_HOURS_MAX),
+            age: hours(self.max_age_hours.unwrap_or(AGE_HOURS_MAX)),
         }
     }
 

@@ -9,6 +9,7 @@ mod canonical;
 mod expansion;
 mod generate;
 mod names;
+mod needs;
 mod problem;
 mod role;
 mod scripts;

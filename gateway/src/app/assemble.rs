@@ -46,6 +46,7 @@ use gateway_workspaces::addresses::Addresses as SeenFromWorkspaces;
 use gateway_workspaces::changes::Changes;
 use gateway_workspaces::cluster_configs::ClusterConfigs;
 use gateway_workspaces::kubernetes::KubernetesController;
+use gateway_workspaces::orphans::Orphans;
 use gateway_workspaces::service::Workspaces;
 
 /// Longest request target, in bytes: hyper refuses longer ones on its own.
@@ -79,6 +80,7 @@ struct Services {
     ci: CiParts,
     jobs: super::ci::Jobs,
     environments: gateway_site::api::EnvironmentParts,
+    orphans: Orphans,
 }
 
 /// Opens the store, and builds a gateway that can run from it and the bound parts.
@@ -100,6 +102,7 @@ pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartE
         cluster_configs: cluster_configs.clone(),
         jobs: ci.jobs(&identities, &base.store),
         environments: environment_api::parts(&config, &environments.environments)?,
+        orphans: Orphans::new(base.store.clone(), base.registry.clone(), peers.clone(), config.zone.clone()),
         ci: ci.clone(),
     };
     let agents_port = listeners.agents.local_addr().map_err(StartError::Address)?.port();
@@ -244,6 +247,7 @@ fn public_host(
         downloads: services.ci.downloads,
         definitions: Arc::new(services.jobs),
         environments: services.environments,
+        orphans: services.orphans,
         external_max: config.limits.external_workspaces_per_user,
         drain: base.drain.clone(),
     };

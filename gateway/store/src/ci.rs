@@ -3,15 +3,16 @@
 //! A run is recorded before the CI system is asked for it, with the key by which it is found again. A workspace never
 //! has more than one live run: the database itself refuses a second.
 
-use super::create::{insert_lifecycle, insert_workspace, make_room};
+use super::create::{admit, insert_lifecycle, insert_workspace, make_room};
 use super::database::{About, Row, Transaction, sql};
 use super::lifecycles::{number, storable, swap};
 use super::tokens::{Holder, insert};
 use super::variables::Variable;
 use super::{
-    CreateError, Executor, ManagedWorkspace, Note, Quotas, Runs, SecretText, Store, StoreError, Terms, TokenId,
-    WorkspaceId, json,
+    CreateError, Executor, ManagedWorkspace, Note, Runs, SecretText, Store, StoreError, Terms, TokenId, WorkspaceId,
+    json,
 };
+use gateway_types::quota::Quotas;
 use gateway_types::token::Token;
 use gateway_types::{DesiredState, Lifecycle, ProviderName, UnixSeconds, UserName, WorkspaceName};
 
@@ -382,7 +383,7 @@ async fn check_quotas(transaction: &mut Transaction, new: &NewCi<'_>) -> Result<
     .bind(new.owner.as_str())
     .fetch_one(transaction)
     .await?;
-    new.quotas.admit(row.get("all_of")?, row.get("theirs")?)
+    admit(&new.quotas, row.get("all_of")?, row.get("theirs")?)
 }
 
 /// Writes the mutable columns of a run. Its sealed token is removed when it ends.

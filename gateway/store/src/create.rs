@@ -6,12 +6,14 @@ use super::clusters::{self, ConfigVersion};
 use super::database::{About, Transaction, sql};
 use super::former::NameHold;
 use super::lifecycles::number;
+use super::quotas::{OverQuota, check, stored};
 use super::tokens::{Holder, insert};
 use super::variables::{Variable, VariableKind};
 use super::{
     ClusterId, Executor, KubernetesState, ManagedWorkspace, Runs, Store, StoreError, Terms, Workspace, WorkspaceId,
     json,
 };
+use gateway_types::quota::{Needs, Quotas, Usage};
 use gateway_types::token::Token;
 use gateway_types::{ClusterName, Lifecycle, UnixSeconds, UserName, WorkspaceName};
 
@@ -40,17 +42,10 @@ pub struct NewManaged<'a> {
     /// The token of its agent: its hash is kept as every token's, and its text sealed, as the file variable
     /// [`AGENT_TOKEN_FILE`].
     pub agent_token: &'a Token,
-    /// Limits of the number of workspaces, this one included.
+    /// What its objects ask of the cluster.
+    pub needs: Needs,
+    /// Limits of what workspaces take together, this one included.
     pub quotas: Quotas,
-}
-
-/// Limits of the number of workspaces whose desired state is not terminated; `None` is no limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Quotas {
-    /// In the cluster or CI system.
-    pub cluster: Option<u32>,
-    /// Of one owner there.
-    pub user: Option<u32>,
 }
 
 /// Reason why a workspace was not created.
@@ -62,12 +57,9 @@ pub enum CreateError {
     /// The cluster has a newer configuration, which may put workspaces elsewhere.
     #[error("the cluster has a newer configuration than the workspace was made from")]
     ConfigChanged,
-    /// The quota of the cluster or CI system is reached.
-    #[error("there are {0} workspaces, as many as there may be")]
-    ClusterQuota(u32),
-    /// The owner's quota there is reached.
-    #[error("the user has {0} workspaces there, as many as they may have")]
-    UserQuota(u32),
+    /// Quotas of the cluster or CI system, or of the owner there, do not allow it.
+    #[error("a quota does not allow one more workspace")]
+    OverQuota(Box<OverQuota>),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -99,7 +91,7 @@ impl Store {
             return Err(CreateError::ConfigChanged);
         }
         make_room(&mut transaction, new.name, new.owner, now, self.name_hold).await?;
-        check_quotas(&mut transaction, new).await?;
+        check(&mut transaction, new.cluster, new.owner, &new.quotas, &new.needs.to_create()).await?;
         let workspace =
             insert_workspace(&mut transaction, new.name, self.name_hold, new.owner, Executor::Kubernetes, now).await?;
         let (id, lifecycle) = (workspace.id, Lifecycle::new(now));
@@ -182,31 +174,13 @@ pub(super) async fn make_room(
     Ok(())
 }
 
-async fn check_quotas(transaction: &mut Transaction, new: &NewManaged<'_>) -> Result<(), CreateError> {
-    // Counted with `CASE`, because the databases differ in the syntax of conditional counting.
-    let row =
-        sql("SELECT count(*) AS all_of, count(CASE WHEN owner = $2 THEN 1 END) AS theirs FROM kubernetes_workspaces \
-         JOIN lifecycles ON lifecycles.workspace_id = kubernetes_workspaces.workspace_id \
-         JOIN workspaces ON workspaces.id = kubernetes_workspaces.workspace_id \
-         WHERE cluster_id = $1 AND desired <> 'Terminated'")
-        .bind(new.cluster.0)
-        .bind(new.owner.as_str())
-        .fetch_one(transaction)
-        .await?;
-    new.quotas.admit(row.get("all_of")?, row.get("theirs")?)
-}
-
-impl Quotas {
-    /// Admits one more workspace beside `all` existing ones, `theirs` of them the owner's.
-    pub(super) fn admit(self, all: i64, theirs: i64) -> Result<(), CreateError> {
-        let is_full = |quota: &u32, count: i64| count >= i64::from(*quota);
-        if let Some(quota) = self.cluster.filter(|quota| is_full(quota, all)) {
-            return Err(CreateError::ClusterQuota(quota));
-        }
-        match self.user.filter(|quota| is_full(quota, theirs)) {
-            Some(quota) => Err(CreateError::UserQuota(quota)),
-            None => Ok(()),
-        }
+/// Admits one more workspace beside `all` existing ones, `theirs` of them the owner's, where nothing but the number counts.
+pub(super) fn admit(quotas: &Quotas, all: i64, theirs: i64) -> Result<(), CreateError> {
+    let count = |count: i64| Usage { workspaces: u64::try_from(count).unwrap_or(0), ..Usage::default() };
+    let broken = quotas.broken_by(&count(1), &count(all), &count(theirs));
+    match broken.is_empty() {
+        true => Ok(()),
+        false => Err(CreateError::OverQuota(Box::new(OverQuota { broken, owned: Vec::new() }))),
     }
 }
 
@@ -234,13 +208,16 @@ pub(super) async fn insert_lifecycle(
 }
 
 async fn insert_states(transaction: &mut Transaction, id: WorkspaceId, new: &NewManaged<'_>) -> Result<(), StoreError> {
-    sql(
-        "INSERT INTO kubernetes_workspaces (workspace_id, cluster_id, config_version, namespace) VALUES ($1, $2, $3, $4)",
-    )
+    sql("INSERT INTO kubernetes_workspaces \
+         (workspace_id, cluster_id, config_version, namespace, cpu_millis, memory_bytes, storage_bytes) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7)")
     .bind(id.0)
     .bind(new.cluster.0)
     .bind(new.config_version.0)
     .bind(new.namespace)
+    .bind(stored(new.needs.cpu_millis))
+    .bind(stored(new.needs.memory_bytes))
+    .bind(stored(new.needs.storage_bytes))
     .execute(transaction)
     .await?;
     Ok(())

@@ -1,15 +1,16 @@
 //! External workspaces: names for workspaces that run elsewhere. Their owners create and delete them.
 
-use super::create::{CreateError, delete_workspace, insert_workspace, make_room};
+use super::create::{CreateError, admit, delete_workspace, insert_workspace, make_room};
 use super::database::{About, sql};
-use super::{Executor, Quotas, Store, StoreError, Workspace, WorkspaceId};
+use super::{Executor, Store, StoreError, Workspace, WorkspaceId};
+use gateway_types::quota::Quotas;
 use gateway_types::{UnixSeconds, UserName, WorkspaceName};
 
 impl Store {
     /// Creates an external workspace, of which a user may have `most`.
     ///
     /// # Errors
-    /// [`CreateError::NameTaken`] or [`CreateError::UserQuota`], or a failed database; then nothing is stored.
+    /// [`CreateError::NameTaken`] or [`CreateError::OverQuota`], or a failed database; then nothing is stored.
     ///
     /// # Cancel safety
     /// Dropped before it returns, it stores everything or nothing.
@@ -25,7 +26,7 @@ impl Store {
         let statement = "SELECT count(*) AS theirs FROM workspaces WHERE owner = $1 AND executor = $2";
         let row = sql(statement).bind(owner.as_str()).bind(Executor::External.as_str());
         let theirs = row.fetch_one(&mut transaction).await?.get("theirs")?;
-        Quotas { cluster: None, user: most }.admit(0, theirs)?;
+        admit(&Quotas::of_workspaces(None, most), 0, theirs)?;
         let workspace =
             insert_workspace(&mut transaction, name, self.name_hold, owner, Executor::External, now).await?;
         transaction.commit().await?;
@@ -81,7 +82,7 @@ mod tests {
                 assert!(store.create_external(&name(number), &ann, Some(2), NOW).await.is_ok());
             }
             let beyond = store.create_external(&name("c"), &ann, Some(2), NOW).await;
-            assert!(matches!(beyond, Err(CreateError::UserQuota(2))), "{beyond:?}");
+            assert!(matches!(beyond, Err(CreateError::OverQuota(_))), "{beyond:?}");
             let taken = store.create_external(&name("a"), &bob, Some(2), NOW).await;
             assert!(matches!(taken, Err(CreateError::NameTaken)), "{taken:?}");
             assert!(!store.delete_external(&name("a"), Some(&bob), NOW).await.unwrap(), "not theirs");

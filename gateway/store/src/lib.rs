@@ -37,6 +37,7 @@ mod managed;
 mod migrate;
 mod model;
 mod postgres;
+mod quotas;
 #[cfg(any(test, feature = "testing"))]
 pub mod remote;
 mod replicas;
@@ -76,7 +77,7 @@ pub use changed_rows::{ChangedRow, ChangedRows, ChangedRowsReader};
 pub use changes::AccessChange;
 pub use ci::{AwaitedRuns, CiProject, CiRun, CiState, NewCi, NewCiRun, RunOwner};
 pub use clusters::{Cluster, ConfigVersion};
-pub use create::{AGENT_TOKEN_FILE, CreateError, NewManaged, Quotas};
+pub use create::{AGENT_TOKEN_FILE, CreateError, NewManaged};
 pub use duties::{Duty, DutyOwners};
 pub use environments::{
     BadEnvironmentState, EnvironmentFilter, EnvironmentId, EnvironmentState, ForgottenEnvironment, JobStart,
@@ -84,6 +85,7 @@ pub use environments::{
     StateSet, StoredEnvironment, Tries,
 };
 pub use fence::Fence;
+pub use gateway_types::quota::{Needs, Quotas};
 pub use generations::{ProvedAgent, SealedAdmission, SealedAgent, SealedGeneration};
 pub use json::canonical_json;
 pub use lifecycles::Observation;
@@ -92,6 +94,7 @@ pub use model::{
     Admission, BadId, BadNote, ClusterId, Executor, NOTE_CHARS_MAX, NewToken, Note, Terms, TokenCreation, TokenId,
     TokenRecord, TokenRotation, TokenSubject, User, Workspace, WorkspaceId,
 };
+pub use quotas::{ClusterUsage, CountedWorkspace, OverQuota, StartWithin};
 pub use replicas::{
     DifferingReplica, DrainRequest, Incarnation, NewReplica, Renewal, ReplicaReport, ReplicaState, StoredReplica,
 };

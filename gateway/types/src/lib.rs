@@ -24,6 +24,7 @@ pub mod opaque;
 pub mod principal;
 mod provider;
 mod public_url;
+pub mod quota;
 mod secret;
 mod share;
 pub mod sign_in_rows;

@@ -6,6 +6,7 @@
 //!   [`sending`] chooses the objects of a message, [`observed`] derives a workspace's state from a report.
 //! * [`lifetimes`] stops and terminates workspaces whose time limits have passed.
 //! * [`cluster_configs`], [`agents_dir`]: configurations of clusters, read from files and stored version by version.
+//! * [`orphans`] lists and removes what a lost record left in a cluster, on an operator's word.
 //! * [`ci`]: workspaces in CI systems, as far as they are decided without one; `gateway-ci` runs them.
 //! * [`addresses`]: addresses of the gateway for definitions of workspaces.
 
@@ -17,6 +18,7 @@ pub mod cluster_configs;
 pub mod kubernetes;
 pub mod lifetimes;
 pub mod observed;
+pub mod orphans;
 pub mod sending;
 pub mod service;
 #[cfg(test)]

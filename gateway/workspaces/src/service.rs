@@ -5,6 +5,7 @@
 
 mod ci;
 mod error;
+mod quotas;
 mod variables;
 
 use std::sync::Arc;
@@ -15,7 +16,8 @@ use super::addresses::Addresses;
 use super::changes::{ChangeNotice, Changes, Subscriber};
 use super::ci::CiTargets;
 use super::cluster_configs::StoredConfig;
-use gateway_store::{Cluster, ConfigVersion, CreateError, ManagedWorkspace, NewManaged, Quotas, Store, Variable};
+use gateway_store::{Cluster, ConfigVersion, CreateError, ManagedWorkspace, NewManaged, Store, Variable};
+use gateway_types::quota::{Needs, Quotas};
 use gateway_types::token::{Token, TokenKind};
 use gateway_types::{ClusterName, DesiredState, Lifecycle, UnixSeconds, UserName, WorkspaceName};
 use workspace_spec::cluster_config::ClusterConfig;
@@ -26,6 +28,8 @@ use workspace_spec::project::Project;
 
 pub use ci::NewOnCi;
 pub use error::WorkspaceError;
+pub use quotas::QuotaReport;
+use quotas::Written;
 pub use variables::{BadVariable, VARIABLES_BYTES_MAX, VARIABLES_MAX, check as check_variables};
 
 /// Longest name of a namespace (RFC 1123 label), in bytes.
@@ -92,6 +96,7 @@ struct Prepared {
     frozen: String,
     namespace: String,
     config_version: ConfigVersion,
+    needs: Needs,
     quotas: Quotas,
 }
 
@@ -159,8 +164,12 @@ impl Workspaces {
                 frozen: &prepared.frozen,
                 variables: &variables,
                 agent_token: &agent_token,
+                needs: prepared.needs,
                 quotas: prepared.quotas,
             };
+            if new.quotas.counts_needs() {
+                self.measure_all(cluster.id).await?;
+            }
             match self.store.create_managed(&new, now).await {
                 Ok(managed) => {
                     self.say(&managed);
@@ -211,7 +220,7 @@ impl Workspaces {
     ///
     /// # Errors
     /// [`WorkspaceError::Refused`] if the lifecycle does not allow it, [`WorkspaceError::Changed`] if `may_change` does
-    /// not agree.
+    /// not agree, [`WorkspaceError::OverQuota`] if it would begin to run and the cluster's quotas do not allow that.
     ///
     /// # Cancel safety
     /// Dropped before it returns, the change is stored or not, as a whole.
@@ -237,7 +246,10 @@ impl Workspaces {
                 found = present;
                 continue;
             }
-            let is_written = self.store.swap_lifecycle(id, found.lifecycle.revision, &next).await?;
+            let is_written = match self.write(&found, &next).await? {
+                Written::Yes => true,
+                Written::No => false,
+            };
             if is_written {
                 self.say(&found);
             }
@@ -292,9 +304,9 @@ fn prepare(
     };
     let frozen = freeze(&devfile, config, &facts)
         .map_err(|problems| WorkspaceError::Frozen(problems.iter().map(ToString::to_string).collect()))?;
-    let quotas = Quotas { cluster: config.quota, user: config.quota_per_user };
+    let (needs, quotas) = (frozen.needs(), config.quotas());
     let devfile = String::from_utf8_lossy(text).into_owned();
-    Ok(Prepared { devfile, frozen: frozen.to_json(), namespace, config_version, quotas })
+    Ok(Prepared { devfile, frozen: frozen.to_json(), namespace, config_version, needs, quotas })
 }
 
 /// Returns the namespace that a workspace's objects go to.

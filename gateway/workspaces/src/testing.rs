@@ -1,6 +1,6 @@
 //! Workspaces in clusters, for tests.
 
-use gateway_store::{ManagedWorkspace, NewManaged, Quotas, Store};
+use gateway_store::{ManagedWorkspace, Needs, NewManaged, Quotas, Store};
 use gateway_types::UnixSeconds;
 use gateway_types::token::{Token, TokenKind};
 use workspace_spec::cluster_config::ClusterConfig;
@@ -40,6 +40,7 @@ pub(super) async fn workspace(store: &Store, cluster: &str, name: &str, now: Uni
         frozen: &frozen,
         variables: &[],
         agent_token: &Token::generate(TokenKind::Agent).unwrap(),
+        needs: Needs::default(),
         quotas: Quotas::default(),
     };
     store.create_managed(&new, now).await.unwrap()

@@ -1066,3 +1066,113 @@ impl ObjectErrorCode {
         }
     }
 }
+/// Gateway to cluster agent.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OrphanCall {
+    #[prost(oneof = "orphan_call::Body", tags = "1, 2")]
+    pub body: ::core::option::Option<orphan_call::Body>,
+}
+/// Nested message and enum types in `OrphanCall`.
+pub mod orphan_call {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Body {
+        #[prost(message, tag = "1")]
+        List(super::MarkedList),
+        #[prost(message, tag = "2")]
+        Remove(super::MarkedRemove),
+    }
+}
+/// Asks for everything that carries the marks of this cluster's agent.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MarkedList {
+    /// Name of the cluster agent.
+    #[prost(string, tag = "1")]
+    pub cluster: ::prost::alloc::string::String,
+    /// Namespace that all workspaces share; empty: each has its own.
+    #[prost(string, tag = "2")]
+    pub shared_namespace: ::prost::alloc::string::String,
+}
+/// Has one workspace removed with its storage, as it is when the gateway wants it terminated.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MarkedRemove {
+    #[prost(string, tag = "1")]
+    pub cluster: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub shared_namespace: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub workspace: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub namespace: ::prost::alloc::string::String,
+    /// The inventories have to have this, or nothing is removed: another gateway made them.
+    #[prost(string, tag = "5")]
+    pub host_template: ::prost::alloc::string::String,
+}
+/// Cluster agent to gateway.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct OrphanAnswer {
+    #[prost(oneof = "orphan_answer::Body", tags = "1, 2, 3, 4")]
+    pub body: ::core::option::Option<orphan_answer::Body>,
+}
+/// Nested message and enum types in `OrphanAnswer`.
+pub mod orphan_answer {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Body {
+        #[prost(message, tag = "1")]
+        Page(super::MarkedPage),
+        #[prost(message, tag = "2")]
+        Listed(super::MarkedListed),
+        #[prost(message, tag = "3")]
+        Removing(super::MarkedRemoving),
+        #[prost(message, tag = "4")]
+        Removed(super::MarkedRemoved),
+    }
+}
+/// Some of what was found.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct MarkedPage {
+    #[prost(message, repeated, tag = "1")]
+    pub workspaces: ::prost::alloc::vec::Vec<MarkedWorkspace>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MarkedWorkspace {
+    #[prost(string, tag = "1")]
+    pub workspace: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub namespace: ::prost::alloc::string::String,
+    /// Hosts of the gateway that made it; empty if its inventories differ about it or have none.
+    #[prost(string, tag = "3")]
+    pub host_template: ::prost::alloc::string::String,
+    /// Number of objects that its inventories track.
+    #[prost(uint32, tag = "4")]
+    pub objects: u32,
+    /// Names of its claims.
+    #[prost(string, repeated, tag = "5")]
+    pub claims: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Unix seconds of the oldest inventory, and of the agent's last write to one; 0: not known.
+    #[prost(int64, tag = "6")]
+    pub created: i64,
+    #[prost(int64, tag = "7")]
+    pub changed: i64,
+}
+/// Nothing more is found.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MarkedListed {
+    /// Why the cluster could not be asked for all of it; empty: it was.
+    #[prost(string, tag = "1")]
+    pub failure: ::prost::alloc::string::String,
+}
+/// It is still there.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct MarkedRemoving {
+    #[prost(message, repeated, tag = "1")]
+    pub left: ::prost::alloc::vec::Vec<Blocker>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MarkedRemoved {
+    /// It was there when the call came.
+    #[prost(bool, tag = "1")]
+    pub was_there: bool,
+    /// Why it is not gone; empty: it is.
+    #[prost(string, tag = "2")]
+    pub failure: ::prost::alloc::string::String,
+}

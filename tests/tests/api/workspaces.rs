@@ -171,7 +171,7 @@ async fn names_and_quotas_are_refused_by_name() {
     make(&world, "app").await;
     let reason = async |who: &As, name: &str| {
         let refused = world.json("POST", "/workspaces", who, &wanted(name), 409).await;
-        assert_eq!(refused["code"], "conflict");
+        assert_eq!(refused["code"], if refused["reason"] == "name_taken" { "conflict" } else { "quota_exceeded" });
         refused["reason"].as_str().unwrap().to_owned()
     };
     assert_eq!(reason(&world.dev(), "app").await, "name_taken");
@@ -183,6 +183,67 @@ async fn names_and_quotas_are_refused_by_name() {
     world.json("DELETE", "/workspaces/app", &world.dev(), "", 202).await;
     make(&world, "third").await;
     assert_eq!(world.audited("workspace_created", 4).await.len(), 4);
+}
+
+#[tokio::test]
+async fn quota_refuses_with_its_amounts_and_what_to_stop_and_counts_all_containers() {
+    let world = World::start().await;
+    let lines = |running: u32| {
+        format!(
+            "enabled: true\ndefault_resources_per_container: {{requests: {{cpu: 100m, memory: 128Mi}}, limits: {{cpu: 1, \
+             memory: 1Gi}}}}\nrunning_quota_per_user: {running}\nresource_quota_per_user: {{storage: 150Gi}}\nresource_quota: \
+             {{memory: 600Mi}}\n"
+        )
+    };
+    world.gateway.configured_cluster("one", &lines(2)).await;
+    let (dev, ann) = (world.dev(), world.user("ann").await);
+    make(&world, "first").await;
+    make(&world, "second").await;
+    let refused = world.json("POST", "/workspaces", &dev, &wanted("third"), 409).await;
+    assert_eq!((&refused["code"], &refused["reason"]), (&"quota_exceeded".into(), &"user_quota".into()));
+    let exceeded =
+        |scope: &str, item: &str, used: u64, allowed: u64, asked: u64| json!([scope, item, used, allowed, asked]);
+    let told = |refused: &Value| -> Vec<Value> {
+        let all = refused["quota"]["exceeded"].as_array().unwrap().iter();
+        all.map(|one| json!([one["scope"], one["item"], one["used"], one["allowed"], one["asked"]])).collect()
+    };
+    // The step that copies the tools asks for more memory than the container: 256Mi.
+    let memory = exceeded("cluster", "memory_bytes", 512 << 20, 600 << 20, 256 << 20);
+    assert_eq!(told(&refused), [exceeded("user", "running", 2, 2, 1), memory.clone()]);
+    let owned = refused["quota"]["owned"].as_array().unwrap();
+    assert_eq!((owned.len(), &owned[0]["name"], &owned[0]["running"]), (2, &"first".into(), &true.into()));
+    // Names of other users' workspaces are not shown.
+    let refused = world.json("POST", "/workspaces", &ann, &wanted("anns"), 409).await;
+    assert_eq!((told(&refused), &refused["reason"]), (vec![memory], &"cluster_quota".into()));
+    assert_eq!(refused["quota"]["owned"], json!([]));
+
+    let patch = async |name: &str, desired: &str, status| {
+        let body = format!(r#"{{"desired_state":"{desired}"}}"#);
+        world.json("PATCH", &format!("/workspaces/{name}"), &dev, &body, status).await
+    };
+    patch("second", "Stopped", 200).await;
+    let usage = world.json("GET", "/agents/one/usage", &dev, "", 200).await;
+    let used: Vec<_> =
+        usage["user"].as_array().unwrap().iter().map(|row| (row["used"].as_u64(), row["allowed"].as_u64())).collect();
+    let expected = [
+        (Some(2), None),
+        (Some(1), Some(2)),
+        (Some(100), None),
+        (Some(256 << 20), None),
+        (Some(100 << 30), Some(150 << 30)),
+    ];
+    assert_eq!(used, expected, "a stopped one keeps its storage and nothing else");
+    make(&world, "third").await;
+    let refused = patch("second", "Running", 409).await;
+    assert_eq!((&refused["code"], told(&refused)[0][1].as_str()), (&"quota_exceeded".into(), Some("running")));
+    // A lowered quota stops nothing, and what runs may be restarted.
+    world.gateway.configured_cluster("one", &lines(1)).await;
+    patch("third", "RestartRequested", 200).await;
+    patch("second", "Running", 409).await;
+    patch("first", "Terminated", 200).await;
+    patch("second", "Running", 409).await;
+    patch("third", "Stopped", 200).await;
+    patch("second", "Running", 200).await;
 }
 
 #[tokio::test]

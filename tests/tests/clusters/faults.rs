@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes, BytesMut};
 use e2e::cluster::{ClusterAgent, done};
 use e2e::until;
-use gateway_store::{NewManaged, Quotas, wall_clock};
+use gateway_store::{Needs, NewManaged, Quotas, wall_clock};
 use gateway_types::{ActualState, DesiredState};
 use tunnel_proto::mux::SessionError;
 use tunnel_proto::reason::Reason;
@@ -137,6 +137,7 @@ async fn workspace_that_cannot_be_sent_is_left_out_with_the_reason_and_the_other
         frozen: r#"[{"kind":"Pod"}]"#,
         variables: &[],
         agent_token: &token,
+        needs: Needs::default(),
         quotas: Quotas::default(),
     };
     let broken = stage.store().create_managed(&new, wall_clock()).await.unwrap();

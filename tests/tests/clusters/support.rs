@@ -3,7 +3,8 @@
 use e2e::TestGateway;
 use gateway_config::Config;
 use gateway_store::{
-    Cluster, ManagedWorkspace, NewManaged, Quotas, SecretText, Store, Variable, VariableKind, WorkspaceId, wall_clock,
+    Cluster, ManagedWorkspace, Needs, NewManaged, Quotas, SecretText, Store, Variable, VariableKind, WorkspaceId,
+    wall_clock,
 };
 use gateway_types::token::{Token, TokenKind};
 use gateway_types::{DesiredState, Lifecycle};
@@ -76,6 +77,7 @@ impl Stage {
             frozen: &frozen,
             variables,
             agent_token: &Token::generate(TokenKind::Agent).unwrap(),
+            needs: Needs::default(),
             quotas: Quotas::default(),
         };
         let made = self.store().create_managed(&new, wall_clock()).await.unwrap();

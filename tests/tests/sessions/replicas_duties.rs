@@ -6,8 +6,8 @@ use e2e::cluster::ClusterAgent;
 use e2e::fleet::{Fleet, free_address};
 use e2e::{PATIENCE, TestGateway};
 use gateway_store::{
-    Duty, DutyOwners, Incarnation, ManagedWorkspace, NewManaged, Quotas, ReplicaState, SessionClaim, SessionKey, Store,
-    WorkspaceId, wall_clock,
+    Duty, DutyOwners, Incarnation, ManagedWorkspace, Needs, NewManaged, Quotas, ReplicaState, SessionClaim, SessionKey,
+    Store, WorkspaceId, wall_clock,
 };
 use gateway_types::token::{Token, TokenKind};
 use gateway_types::{ActualState, DesiredState, Lifecycle, UnixSeconds};
@@ -83,6 +83,7 @@ async fn workspace(store: &Store, cluster: &str, name: &str, at: UnixSeconds) ->
         frozen: "[]",
         variables: &[],
         agent_token: &Token::generate(TokenKind::Agent).unwrap(),
+        needs: Needs::default(),
         quotas: Quotas::default(),
     };
     store.create_managed(&new, at).await.unwrap()

@@ -13,7 +13,8 @@
 //!   it into words, and `orphans` logs what was not named
 //! * the API server: `api` is the client, `resources` knows where kinds are, `retry` what an answer means, `object` the
 //!   parts of an object that decide
-//! * [`environments`] applies and removes objects of CI jobs' environments. [`lease`] elects the one agent that leads
+//! * [`environments`] applies and removes objects of CI jobs' environments. [`orphan_calls`] lists and removes workspaces on an
+//!   operator's word, as `marked` reads them. [`lease`] elects the one agent that leads
 //!
 //! Decisions are pure: `order`, `inventory`, `prune`, `terminate`, `tracker`, `reasons`, `election`, `retry` and their
 //! neighbours take what was found and say what is to be done. The rest asks the API server and does it.
@@ -30,10 +31,12 @@ pub mod environments;
 mod inventory;
 mod inventory_store;
 pub mod lease;
+mod marked;
 mod namespace;
 mod object;
 mod observe;
 mod order;
+pub mod orphan_calls;
 mod orphans;
 mod prune;
 mod reasons;

@@ -216,6 +216,17 @@ pub enum AuditEvent {
         /// Its name.
         workspace: Text,
     },
+    /// An operator had an orphan removed from a cluster, with its storage.
+    OrphanRemoved {
+        /// Author of the change.
+        by: Actor,
+        /// The cluster.
+        cluster: Text,
+        /// Name and namespace of the orphan: `NAME.NAMESPACE`.
+        orphan: Text,
+        /// `gone`, `leaving` while objects of it are still being deleted, or `failed`.
+        state: &'static str,
+    },
     /// A user was disabled or enabled again.
     UserChanged {
         /// Author of the change.

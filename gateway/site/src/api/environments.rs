@@ -49,7 +49,7 @@ pub struct EnvironmentParts {
 
 impl EnvironmentParts {
     /// Returns whether a user may do anything with every environment.
-    fn is_operator(&self, user: &UserName) -> bool {
+    pub(super) fn is_operator(&self, user: &UserName) -> bool {
         self.dev.as_ref() == Some(user) || self.service.is_operator(user)
     }
 }

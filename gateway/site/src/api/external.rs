@@ -75,9 +75,7 @@ pub(super) async fn delete(api: &ApiShared, caller: &Caller, name: &WorkspaceNam
 fn problem(error: CreateError) -> ProblemRow {
     match error {
         CreateError::NameTaken => ApiProblem::Conflict { reason: "name_taken" }.into(),
-        CreateError::UserQuota(_) | CreateError::ClusterQuota(_) => {
-            ApiProblem::Conflict { reason: "limits.external_workspaces_per_user" }.into()
-        }
+        CreateError::OverQuota(_) => ApiProblem::Conflict { reason: "limits.external_workspaces_per_user" }.into(),
         CreateError::ConfigChanged => ApiProblem::Changed.into(),
         CreateError::Store(error) => error.into(),
     }

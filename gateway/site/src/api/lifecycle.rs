@@ -55,8 +55,8 @@ pub(super) fn deed(desired: DesiredState) -> &'static str {
             )),
         failures::SignedIn,
         (status = 400, description = "Malformed request (`bad_request`)"),
-        (status = 409, description = "`executor_disabled`, or `conflict`: `reason` is `name_taken` (by anybody), \
-            `cluster_quota` or `user_quota`"),
+        (status = 409, description = "`executor_disabled`, `quota_exceeded` with `quota`, or `conflict`: `reason` is \
+            `name_taken` (by anybody)"),
         (status = 413, description = "The body is too large (`too_large`)"),
         (status = 415, description = "The body is not JSON (`bad_request`)"),
         (status = 422, description = "Mistakes, each with its place (`invalid`); of a devfile all at once, as \
@@ -115,7 +115,7 @@ pub(super) async fn create(
         failures::SignedIn,
         failures::OwnerOnly,
         (status = 409, description = "`conflict`; `reason` is `terminated`, or `not_managed` for an external \
-            workspace"),
+            workspace. `quota_exceeded` with `quota` if it would begin to run"),
         (status = 412, description = "Its desired state has changed since you read it (`conflict`)"),
     ),
 )]
@@ -394,8 +394,7 @@ pub(super) fn problem(error: WorkspaceError) -> ProblemRow {
             wrong.iter().map(|one| Mistake { pointer: place(one), detail: one.to_string() }).collect(),
         ),
         WorkspaceError::NameTaken => conflict("name_taken"),
-        WorkspaceError::ClusterQuota(_) => conflict("cluster_quota"),
-        WorkspaceError::UserQuota(_) => conflict("user_quota"),
+        WorkspaceError::OverQuota(over) => ProblemRow::quota(&over),
         WorkspaceError::Refused(_) => conflict("terminated"),
         WorkspaceError::NotOver => conflict("not_terminated"),
         WorkspaceError::Changed => ApiProblem::Changed.into(),

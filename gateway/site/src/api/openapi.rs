@@ -16,7 +16,9 @@ use utoipa::{Modify, OpenApi as _};
 
 use self::settle::settle;
 use super::environments::{hook, prepare, records, templates};
-use super::{agents, answer, ci, device, events, lifecycle, replicas, sessions, shares, tokens, whoami, workspaces};
+use super::{
+    agents, answer, ci, clusters, device, events, lifecycle, replicas, sessions, shares, tokens, whoami, workspaces,
+};
 
 #[derive(utoipa::OpenApi)]
 #[openapi(
@@ -43,6 +45,9 @@ use super::{agents, answer, ci, device, events, lifecycle, replicas, sessions, s
         shares::replace,
         agents::list,
         agents::show,
+        clusters::usage,
+        clusters::orphans,
+        clusters::remove_orphan,
         replicas::list,
         tokens::list,
         tokens::create,

@@ -4,6 +4,7 @@
 
 mod environment;
 pub(super) mod line;
+mod quota;
 
 use axum::response::IntoResponse;
 use bytes::Bytes;
@@ -11,6 +12,7 @@ use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
 use utoipa::ToSchema;
 
+pub(super) use self::quota::QuotaRow;
 use super::environments::view::ObjectErrorRow;
 use super::state::BlockerRow;
 use gateway_auth::cache::Unavailable;
@@ -54,6 +56,11 @@ pub(crate) enum ApiProblem {
     },
     /// It has been changed since it was read (RFC 9110, section 13.1.1).
     Changed,
+    /// A quota of the cluster, or of the user there, does not allow it; the limits are listed beside.
+    QuotaExceeded {
+        /// Kind of the quota.
+        reason: &'static str,
+    },
     /// Workspaces of that executor are not made here.
     ExecutorDisabled,
     /// The token of a CI job is not good for this.
@@ -106,6 +113,7 @@ impl ApiProblem {
             Self::Invalid => "invalid",
             Self::TooLarge => "too_large",
             Self::Conflict { .. } | Self::Changed => "conflict",
+            Self::QuotaExceeded { .. } => "quota_exceeded",
             Self::ExecutorDisabled => "executor_disabled",
             Self::NotSuchJob { .. } => "job_refused",
             Self::NotYet { .. } => "not_yet",
@@ -136,7 +144,7 @@ impl ApiProblem {
             Self::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Conflict { .. } | Self::ExecutorDisabled => StatusCode::CONFLICT,
+            Self::Conflict { .. } | Self::QuotaExceeded { .. } | Self::ExecutorDisabled => StatusCode::CONFLICT,
             Self::NotSuchJob { .. } => StatusCode::UNAUTHORIZED,
             Self::Changed => StatusCode::PRECONDITION_FAILED,
             Self::TooMany { .. } => StatusCode::TOO_MANY_REQUESTS,
@@ -163,6 +171,10 @@ impl ApiProblem {
             ),
             Self::Conflict { .. } => ("Conflict", "What is there now does not allow that."),
             Self::Changed => ("Changed meanwhile", "It is not what it was when you read it: read it again."),
+            Self::QuotaExceeded { .. } => (
+                "Over quota",
+                "That would be more than a quota of the cluster allows. Stop or terminate a workspace first.",
+            ),
             Self::ExecutorDisabled => (
                 "Executor disabled",
                 "Workspaces are not made in CI systems here: the operator has not set ci.enabled.",
@@ -201,6 +213,7 @@ impl ApiProblem {
             | Self::TooLarge
             | Self::Conflict { .. }
             | Self::Changed
+            | Self::QuotaExceeded { .. }
             | Self::ExecutorDisabled
             | Self::NotSuchJob { .. }
             | Self::AuthorizationPending
@@ -215,6 +228,7 @@ impl ApiProblem {
             Self::TooMany { limit } | Self::Overloaded { limit } => Some(("limit", limit)),
             Self::BadRequest { reason }
             | Self::Conflict { reason }
+            | Self::QuotaExceeded { reason }
             | Self::NotSuchJob { reason }
             | Self::NotYet { reason } => Some(("reason", reason)),
             Self::MethodNotAllowed => Some(("reason", "method_not_allowed")),
@@ -271,6 +285,7 @@ pub(crate) struct ProblemRow {
     mistakes: Vec<Mistake>,
     places: Vec<FaultLocation>,
     objects: Objects,
+    quota: Option<Box<QuotaRow>>,
 }
 
 /// Report about objects in a cluster.
@@ -284,7 +299,7 @@ pub(super) struct Objects {
 
 impl From<ApiProblem> for ProblemRow {
     fn from(refused: ApiProblem) -> Self {
-        Self { refused, mistakes: Vec::new(), places: Vec::new(), objects: Objects::default() }
+        Self { refused, mistakes: Vec::new(), places: Vec::new(), objects: Objects::default(), quota: None }
     }
 }
 
@@ -324,6 +339,13 @@ impl ProblemRow {
         Self { mistakes: vec![mistake], places, ..Self::from(ApiProblem::Invalid) }
     }
 
+    /// Says why a cluster's agent did not list or remove orphans, in its words.
+    pub(super) fn not_removed(message: String) -> Self {
+        let error = ObjectErrorRow { object: None, code: "failed".to_owned(), message };
+        let objects = Objects { errors: vec![error], left: Vec::new() };
+        Self { objects, ..Self::from(ApiProblem::Conflict { reason: "orphan_not_removed" }) }
+    }
+
     /// Returns code, status, title and text for people, for refusals that a person can cause with a link or a button.
     pub(super) fn for_people(&self) -> Option<(&'static str, StatusCode, &'static str, &'static str)> {
         let text = match self.refused {
@@ -331,7 +353,9 @@ impl ProblemRow {
             ApiProblem::Conflict { reason: "not_managed" } => {
                 "This workspace is not run by the gateway: start it where it was made."
             }
-            ApiProblem::Conflict { .. } | ApiProblem::Changed => self.refused.words().1,
+            ApiProblem::Conflict { .. } | ApiProblem::QuotaExceeded { .. } | ApiProblem::Changed => {
+                self.refused.words().1
+            }
             ApiProblem::SignInRequired
             | ApiProblem::BadRequest { .. }
             | ApiProblem::MethodNotAllowed
@@ -381,6 +405,9 @@ impl ProblemRow {
         }
         if !self.places.is_empty() {
             members.insert("problems".to_owned(), self.places.iter().map(FaultLocation::told).collect());
+        }
+        if let Some(quota) = &self.quota {
+            members.insert("quota".to_owned(), serde_json::json!(quota));
         }
         if !self.objects.errors.is_empty() {
             members.insert("object_errors".to_owned(), serde_json::json!(self.objects.errors));

@@ -17,6 +17,7 @@ use gateway_net::telemetry::Metrics;
 use gateway_types::opaque::Opaque;
 use gateway_workspaces::addresses::Addresses;
 use gateway_workspaces::changes::Changes;
+use gateway_workspaces::orphans::Orphans;
 
 mod bodies;
 mod environments;
@@ -75,6 +76,7 @@ async fn api_of(store: Store, templates: Arc<TemplateFiles>) -> Api {
         hook: None,
     };
     let addresses = Addresses { zone: "localhost".parse().unwrap(), public_url, agents_url };
+    let orphans = Orphans::new(store.clone(), registry.clone(), None, "localhost".parse().unwrap());
     Api::new(ApiParts {
         registry,
         has_replicas: false,
@@ -89,6 +91,7 @@ async fn api_of(store: Store, templates: Arc<TemplateFiles>) -> Api {
         audit: Audit::default(),
         lifecycles: Workspaces::new(store.clone(), Changes::default(), addresses),
         cluster_configs: ClusterConfigs::new(None),
+        orphans,
         downloads: Arc::new(Downloads::open(&[]).unwrap()),
         definitions: Arc::new(NoCi),
         external_max: 10,

@@ -75,6 +75,11 @@ fn read_pair<'n>(at: &ValueAt<'n>, problems: &mut Problems) -> [Option<Amount<'n
     [cpu, memory]
 }
 
+/// Reads an amount as its text.
+pub(super) fn read_text(at: ValueAt<'_>, problems: &mut Problems) -> Option<String> {
+    read_one(at, problems).map(|amount| amount.text)
+}
+
 /// Reads an amount; a number without quotes is one, as in Kubernetes' own files.
 fn read_one<'n>(at: ValueAt<'n>, problems: &mut Problems) -> Option<Amount<'n>> {
     let text = match &at.node.value {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{AGE_HOURS_MAX, ClusterConfig, PullPolicy, access, amounts, lists, network};
+use super::{AGE_HOURS_MAX, ClusterConfig, PullPolicy, access, amounts, lists, network, totals};
 use crate::document::{Location, MapFields, Problems, Value, ValueAt, show};
 use crate::editor;
 use crate::syntax::{is_dns_label, is_dns_subdomain, is_image};
@@ -59,9 +59,9 @@ impl<'n> Section<'n, '_> {
         number.and_then(|number| u32::try_from(number).ok())
     }
 
-    fn hours(&mut self, key: &'static str, default: u32) -> u32 {
+    fn hours(&mut self, key: &'static str) -> Option<u32> {
         let number = self.take(key).and_then(|at| at.whole(1..=i64::from(AGE_HOURS_MAX), self.problems));
-        number.and_then(|number| u32::try_from(number).ok()).unwrap_or(default)
+        number.and_then(|number| u32::try_from(number).ok())
     }
 
     /// Reads text that keeps a rule; an empty one says nothing.
@@ -104,12 +104,15 @@ fn read_section(fields: MapFields<'_>, problems: &mut Problems) -> ClusterConfig
         shared_namespace: section.text("shared_namespace", namespace),
         quota: section.quota("quota"),
         quota_per_user: section.quota("quota_per_user"),
+        running_quota: section.quota("running_quota"),
+        running_quota_per_user: section.quota("running_quota_per_user"),
         user_namespaces: section.boolean("use_kubernetes_user_namespaces", defaults.user_namespaces),
         runtime_class: section.text("default_runtime_class", runtime_class),
         image_pull_policy: section.pull_policy("image_pull_policy"),
         allow_privilege_escalation: section.boolean("allow_privilege_escalation", defaults.allow_privilege_escalation),
-        max_active_hours: section.hours("max_active_hours_before_stop", defaults.max_active_hours),
-        max_stopped_hours: section.hours("max_stopped_hours_before_termination", defaults.max_stopped_hours),
+        max_active_hours: section.hours("max_active_hours_before_stop").unwrap_or(defaults.max_active_hours),
+        max_stopped_hours: section.hours("max_stopped_hours_before_termination").unwrap_or(defaults.max_stopped_hours),
+        max_age_hours: section.hours("max_age_hours_before_termination"),
         tools_image: section.text("tools_image", image).unwrap_or_default(),
         gateway_url: section.text("gateway_url", url),
         ..defaults
@@ -121,6 +124,9 @@ fn read_section(fields: MapFields<'_>, problems: &mut Problems) -> ClusterConfig
         section.take("default_resources_per_container").and_then(|at| amounts::read(&at, section.problems));
     config.max_resources =
         section.take("max_resources_per_workspace").and_then(|at| amounts::read(&at, section.problems));
+    config.resource_quota = section.take("resource_quota").and_then(|at| totals::read(&at, section.problems));
+    config.resource_quota_per_user =
+        section.take("resource_quota_per_user").and_then(|at| totals::read(&at, section.problems));
     if let Some(at) = section.take("editors") {
         config.editors = editor::read(&at, section.problems);
     }
@@ -145,6 +151,16 @@ fn check_together(config: &ClusterConfig, section: &mut Section<'_, '_>) {
             "allow_privilege_escalation",
             "needs use_kubernetes_user_namespaces or a default_runtime_class that contains it",
         );
+    }
+    for (key, totals) in
+        [("resource_quota", &config.resource_quota), ("resource_quota_per_user", &config.resource_quota_per_user)]
+    {
+        if config.default_resources.is_none() && totals.as_ref().is_some_and(|totals| totals.counts_containers()) {
+            section.object(
+                key,
+                "needs default_resources_per_container: a container without requests would not be counted",
+            );
+        }
     }
     if config.shared_namespace.is_some() && config.max_resources.is_some() {
         section.object(

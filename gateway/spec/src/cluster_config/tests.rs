@@ -4,6 +4,7 @@ mod lists;
 use proptest::prelude::*;
 
 use super::*;
+use gateway_types::quota::{Quota, Quotas};
 
 /// The least that turns workspaces on; cases add lines to the section, which begin on line 4.
 const SMALL: &str = "\
@@ -30,6 +31,11 @@ workspaces:
     limits: {cpu: 8, memory: 16Gi}
   quota: 200
   quota_per_user: 3
+  running_quota: 50
+  running_quota_per_user: 2
+  resource_quota: {cpu: 100, memory: 200Gi, storage: 2Ti}
+  resource_quota_per_user: {cpu: 2500m, storage: 100Gi}
+  max_age_hours_before_termination: 720
   use_kubernetes_user_namespaces: true
   default_runtime_class: kata.v2
   allow_privilege_escalation: true
@@ -104,6 +110,41 @@ fn egress_of_ones_own_is_taken_as_it_is() {
 }
 
 #[test]
+fn totals_are_limits_of_what_workspaces_take_together() {
+    let quotas = parse(FULL.as_bytes()).unwrap().quotas();
+    let cluster = Quota {
+        workspaces: Some(200),
+        running: Some(50),
+        cpu_millis: Some(100_000),
+        memory_bytes: Some(200 << 30),
+        storage_bytes: Some(2 << 40),
+    };
+    let user = Quota {
+        workspaces: Some(3),
+        running: Some(2),
+        cpu_millis: Some(2500),
+        memory_bytes: None,
+        storage_bytes: Some(100 << 30),
+    };
+    assert_eq!(quotas, Quotas { cluster, user });
+    assert_eq!(parse(FULL.as_bytes()).unwrap().time_limits().age, Duration::from_secs(720 * 3600));
+    assert_eq!(ClusterConfig::default().quotas(), Quotas::default());
+    let stored = ClusterConfig::default().to_json();
+    assert!(!stored.contains("running_quota") && !stored.contains("resource_quota"), "an earlier version reads it");
+    let counted = "needs default_resources_per_container: a container without requests would not be counted";
+    check_with(
+        "  resource_quota: {memory: 1Gi}\n  resource_quota_per_user: {storage: 1Gi}\n",
+        &[&format!("line 4, workspaces.resource_quota: {counted}")],
+    );
+    check_with(
+        "  resource_quota: {cpu: many}\n",
+        &[
+            "line 4, workspaces.resource_quota.cpu: is not a Kubernetes quantity such as 500m, 2, 512Mi or 1.5Gi; it is many",
+        ],
+    );
+}
+
+#[test]
 fn full_file_is_read_as_it_says() {
     let amounts = |cpu: &str, memory: &str| Amounts { cpu: cpu.to_owned(), memory: memory.to_owned() };
     let secret = |name: &str, namespace: &str| SecretRef { name: name.to_owned(), namespace: namespace.to_owned() };
@@ -125,6 +166,19 @@ fn full_file_is_read_as_it_says() {
             max_resources: Some(Resources { requests: amounts("4", "8Gi"), limits: amounts("8", "16Gi") }),
             quota: Some(200),
             quota_per_user: Some(3),
+            running_quota: Some(50),
+            running_quota_per_user: Some(2),
+            resource_quota: Some(ResourceTotals {
+                cpu: Some(text("100")),
+                memory: Some(text("200Gi")),
+                storage: Some(text("2Ti")),
+            }),
+            resource_quota_per_user: Some(ResourceTotals {
+                cpu: Some(text("2500m")),
+                memory: None,
+                storage: Some(text("100Gi")),
+            }),
+            max_age_hours: Some(720),
             user_namespaces: true,
             runtime_class: Some(text("kata.v2")),
             allow_privilege_escalation: true,
@@ -163,10 +217,11 @@ fn editors_have_names_of_their_own_and_commands() {
 
 #[test]
 fn unknown_keys_are_refused_at_each_level() {
-    let section = "enabled, namespace_prefix, shared_namespace, quota, quota_per_user, use_kubernetes_user_namespaces, \
-                   default_runtime_class, image_pull_policy, allow_privilege_escalation, max_active_hours_before_stop, \
-                   max_stopped_hours_before_termination, tools_image, gateway_url, network_policy, \
-                   default_resources_per_container, max_resources_per_workspace, editors, image_pull_secrets, annotations, labels";
+    let section = "enabled, namespace_prefix, shared_namespace, quota, quota_per_user, running_quota, running_quota_per_user, \
+                   use_kubernetes_user_namespaces, default_runtime_class, image_pull_policy, allow_privilege_escalation, \
+                   max_active_hours_before_stop, max_stopped_hours_before_termination, max_age_hours_before_termination, \
+                   tools_image, gateway_url, network_policy, default_resources_per_container, max_resources_per_workspace, \
+                   resource_quota, resource_quota_per_user, editors, image_pull_secrets, annotations, labels";
     check_with(
         "resource_management: {enabled: true}\n",
         &["line 4, resource_management: unknown key; known here: workspaces, ci_access"],

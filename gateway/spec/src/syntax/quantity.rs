@@ -41,6 +41,18 @@ impl Quantity {
     /// One processor, or one byte.
     pub const ONE: Self = Self(ONE);
 
+    /// Returns it in thousandths, a finer rest as one more; at most `u64::MAX`.
+    #[must_use]
+    pub fn millis(self) -> u64 {
+        u64::try_from(self.0.div_ceil(ONE / 1000)).unwrap_or(u64::MAX)
+    }
+
+    /// Returns it as a whole number, a rest as one more; at most `u64::MAX`.
+    #[must_use]
+    pub fn whole(self) -> u64 {
+        u64::try_from(self.0.div_ceil(ONE)).unwrap_or(u64::MAX)
+    }
+
     /// Returns whether there is nothing after the point.
     #[must_use]
     pub fn is_whole(self) -> bool {

@@ -71,12 +71,12 @@ async fn workspace_in_a_ci_system_has_nothing_of_kubernetes_and_reads_back_the_s
 #[tokio::test]
 async fn names_and_quotas_are_as_in_clusters() {
     each(async |store| {
-        let one = Quotas { cluster: Some(2), user: Some(1) };
+        let one = Quotas::of_workspaces(Some(2), Some(1));
         let made = make_with(store, "one", "ann", one).await.unwrap();
         assert!(matches!(make_with(store, "one", "bob", one).await, Err(CreateError::NameTaken)));
-        assert!(matches!(make_with(store, "two", "ann", one).await, Err(CreateError::UserQuota(1))));
+        assert!(matches!(make_with(store, "two", "ann", one).await, Err(CreateError::OverQuota(_))));
         make_with(store, "two", "bob", one).await.unwrap();
-        assert!(matches!(make_with(store, "three", "cat", one).await, Err(CreateError::ClusterQuota(2))));
+        assert!(matches!(make_with(store, "three", "cat", one).await, Err(CreateError::OverQuota(_))));
         // What is over makes room for its own name, with all its runs and their tokens.
         assert_eq!(begin(store, made.workspace.id, "r1", 20).await.0, Some(1));
         let (life, mut state) = read(store, made.workspace.id).await;

@@ -1,6 +1,8 @@
+use super::super::database::sql;
 use super::super::each::{each, each_fresh, warm};
 use super::super::*;
 use super::*;
+use gateway_types::quota::{NEED_MAX, Quota, Usage};
 use gateway_types::token::{Token, TokenKind};
 use gateway_types::{ActualState, DesiredState, Port};
 
@@ -18,6 +20,7 @@ const FROZEN: &str = r#"[{"kind":"ConfigMap","metadata":{"name":"a","z":"\u0001Ã
 struct Ground {
     cluster: Cluster,
     version: ConfigVersion,
+    needs: Needs,
     quotas: Quotas,
 }
 
@@ -25,7 +28,7 @@ impl Ground {
     async fn new(store: &Store, cluster: &str) -> Self {
         let cluster = store.ensure_cluster(&cluster.parse().unwrap(), at(1)).await.unwrap();
         let version = store.put_cluster_config(cluster.id, "{}", at(1)).await.unwrap();
-        Self { cluster, version, quotas: Quotas::default() }
+        Self { cluster, version, needs: Needs::default(), quotas: Quotas::default() }
     }
 
     async fn make(&self, store: &Store, name: &str, owner: &str) -> Result<ManagedWorkspace, CreateError> {
@@ -41,9 +44,18 @@ impl Ground {
             frozen: FROZEN,
             variables: &[variable(VariableKind::Env, "A", "hunter2"), variable(VariableKind::File, "A", "")],
             agent_token: &token,
+            needs: self.needs,
             quotas: self.quotas,
         };
         store.create_managed(&new, at(10)).await
+    }
+}
+
+/// Returns the limits that a refusal names, as people read them.
+fn broken<T: std::fmt::Debug>(refused: Result<T, CreateError>) -> Vec<String> {
+    match refused {
+        Err(CreateError::OverQuota(over)) => over.broken.iter().map(ToString::to_string).collect(),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -239,18 +251,21 @@ async fn quotas_count_what_is_not_to_be_terminated_and_refusals_leave_nothing() 
         let mut ground = Ground::new(store, "west").await;
         let elsewhere = Ground::new(store, "east").await;
         elsewhere.make(store, "other", "ann").await.unwrap();
-        ground.quotas = Quotas { cluster: Some(2), user: Some(1) };
+        ground.quotas = Quotas::of_workspaces(Some(2), Some(1));
         let first = ground.make(store, "one", "ann").await.unwrap();
-        assert!(matches!(ground.make(store, "two", "ann").await, Err(CreateError::UserQuota(1))));
+        assert_eq!(
+            broken(ground.make(store, "two", "ann").await),
+            ["you have 1 workspaces of 1 there, and this needs 1 workspaces more"]
+        );
         ground.make(store, "two", "bob").await.unwrap();
         let full = ground.make(store, "three", "eve").await;
-        assert!(matches!(full, Err(CreateError::ClusterQuota(2))), "{full:?}");
+        assert_eq!(broken(full).len(), 1);
         assert_eq!(store.workspace(&"three".parse().unwrap()).await.unwrap(), None);
         assert_eq!(store.list_tokens().await.unwrap().len(), 3);
         bring(store, first.workspace.id, DesiredState::Terminated, ActualState::Terminating).await;
         ground.make(store, "three", "ann").await.unwrap();
-        ground.quotas = Quotas { cluster: Some(0), user: None };
-        assert!(matches!(ground.make(store, "four", "ann").await, Err(CreateError::ClusterQuota(0))));
+        ground.quotas = Quotas::of_workspaces(Some(0), None);
+        assert_eq!(broken(ground.make(store, "four", "ann").await).len(), 1);
     })
     .await;
 }
@@ -266,7 +281,7 @@ async fn quota_and_name_hold_for_those_who_come_at_once() {
             let store = if number % 2 == 0 { one.clone() } else { other.clone() };
             tasks.spawn(async move {
                 let mut ground = Ground::new(&store, "west").await;
-                ground.quotas.cluster = Some(3);
+                ground.quotas = Quotas::of_workspaces(Some(3), None);
                 ground.make(&store, &format!("w{number}"), "ann").await
             });
             let store = one.clone();
@@ -280,11 +295,120 @@ async fn quota_and_name_hold_for_those_who_come_at_once() {
             match ended.unwrap() {
                 Ok(managed) if managed.workspace.name.as_str() == "same" => same += 1,
                 Ok(_) => made += 1,
-                Err(CreateError::NameTaken | CreateError::ClusterQuota(3)) => {}
+                Err(CreateError::NameTaken | CreateError::OverQuota(_)) => {}
                 Err(other) => panic!("{other:?}"),
             }
         }
         assert_eq!((made, same), (3, 1));
+        one.close().await;
+        other.close().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn needs_are_added_up_by_owner_and_count_while_they_are_wanted() {
+    each(async |store| {
+        let mut ground = Ground::new(store, "west").await;
+        ground.needs = Needs { cpu_millis: 100, memory_bytes: 7, storage_bytes: 1 << 40 };
+        let first = ground.make(store, "one", "ann").await.unwrap();
+        ground.make(store, "two", "ann").await.unwrap();
+        let last = ground.make(store, "three", "bob").await.unwrap();
+        Ground::new(store, "east").await.make(store, "other", "ann").await.unwrap();
+        bring(store, first.workspace.id, DesiredState::Stopped, ActualState::Stopping).await;
+        bring(store, last.workspace.id, DesiredState::RestartRequested, ActualState::Running).await;
+        let (ann, eve) = (user("ann"), user("eve"));
+        let usage = |workspaces, running| Usage {
+            workspaces,
+            running,
+            cpu_millis: 100 * running,
+            memory_bytes: 7 * running,
+            storage_bytes: workspaces << 40,
+        };
+        let found = store.cluster_usage(ground.cluster.id, &ann).await.unwrap();
+        assert_eq!(found, ClusterUsage { cluster: usage(3, 2), user: usage(2, 1) });
+        let found = store.cluster_usage(ground.cluster.id, &eve).await.unwrap();
+        assert_eq!(found, ClusterUsage { cluster: usage(3, 2), user: Usage::default() });
+        let records = store.recorded_in(ground.cluster.id).await.unwrap();
+        assert_eq!(records.len(), 3);
+        end(store, last.workspace.id).await;
+        let found = store.cluster_usage(ground.cluster.id, &ann).await.unwrap();
+        assert_eq!(found.cluster, usage(2, 1));
+        assert_eq!(store.recorded_in(ground.cluster.id).await.unwrap().len(), 2, "nothing is left of it");
+        // As many of the largest ones as a cluster has still add up.
+        ground.needs = Needs { cpu_millis: NEED_MAX, memory_bytes: NEED_MAX, storage_bytes: NEED_MAX };
+        ground.make(store, "large", "ann").await.unwrap();
+        ground.make(store, "larger", "ann").await.unwrap();
+        let found = store.cluster_usage(ground.cluster.id, &ann).await.unwrap();
+        assert_eq!(found.cluster.memory_bytes, 7 + 2 * NEED_MAX);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn workspace_of_an_earlier_version_is_measured_once() {
+    each(async |store| {
+        let ground = Ground::new(store, "west").await;
+        let made = ground.make(store, "one", "ann").await.unwrap();
+        assert_eq!(store.unmeasured(ground.cluster.id, 9).await.unwrap(), []);
+        sql("UPDATE kubernetes_workspaces SET cpu_millis = NULL, memory_bytes = NULL, storage_bytes = NULL")
+            .execute(&store.writer)
+            .await
+            .unwrap();
+        let found = store.cluster_usage(ground.cluster.id, &user("ann")).await.unwrap();
+        assert_eq!(found.user, Usage { workspaces: 1, running: 1, ..Usage::default() });
+        let unmeasured = store.unmeasured(ground.cluster.id, 9).await.unwrap();
+        assert_eq!(unmeasured, [(made.workspace.id, FROZEN.to_owned())]);
+        let needs = Needs { cpu_millis: 1, memory_bytes: 2, storage_bytes: 3 };
+        store.measure(made.workspace.id, &needs).await.unwrap();
+        assert_eq!(store.unmeasured(ground.cluster.id, 9).await.unwrap(), []);
+        let found = store.cluster_usage(ground.cluster.id, &user("ann")).await.unwrap();
+        assert_eq!((found.user.cpu_millis, found.user.memory_bytes, found.user.storage_bytes), (1, 2, 3));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_starts_that_come_at_once_only_as_many_pass_as_there_is_room() {
+    each_fresh(async |fresh| {
+        let (one, other) = (fresh.open().await, fresh.open().await);
+        warm(&one).await;
+        warm(&other).await;
+        let mut ground = Ground::new(&one, "west").await;
+        ground.needs = Needs { cpu_millis: 400, memory_bytes: 1, storage_bytes: 1 };
+        let mut tasks = tokio::task::JoinSet::new();
+        let quota = Quota { cpu_millis: Some(1000), ..Quota::default() };
+        let quotas = Quotas { user: quota, ..Quotas::default() };
+        let (cluster, config_version) = (ground.cluster.id, ground.version);
+        for number in 0..6 {
+            let made = ground.make(&one, &format!("w{number}"), "ann").await.unwrap();
+            bring(&one, made.workspace.id, DesiredState::Stopped, ActualState::Stopped).await;
+            let store = if number % 2 == 0 { one.clone() } else { other.clone() };
+            tasks.spawn(async move {
+                let owner = user("ann");
+                let within = StartWithin { cluster, config_version, owner: &owner, quotas };
+                let found = store.managed_by_id(made.workspace.id).await.unwrap().unwrap();
+                let next = found.lifecycle.request(DesiredState::Running, at(20)).unwrap();
+                store.start_within(made.workspace.id, found.lifecycle.revision, &next, &within).await
+            });
+        }
+        let mut started = 0;
+        while let Some(ended) = tasks.join_next().await {
+            match ended.unwrap() {
+                Ok(is_written) => started += usize::from(is_written),
+                refused @ Err(CreateError::OverQuota(_)) => assert_eq!(broken(refused).len(), 1),
+                Err(error) => panic!("{error:?}"),
+            }
+        }
+        assert_eq!(started, 2);
+        let found = one.cluster_usage(cluster, &user("ann")).await.unwrap();
+        assert_eq!((found.user.running, found.user.cpu_millis), (2, 800));
+        let owner = user("ann");
+        let stale = ConfigVersion(ground.version.0 + 1);
+        let within = StartWithin { cluster, config_version: stale, owner: &owner, quotas: Quotas::default() };
+        let made = one.managed(&"w0".parse().unwrap()).await.unwrap().unwrap();
+        let result = one.start_within(made.workspace.id, made.lifecycle.revision, &made.lifecycle, &within).await;
+        assert!(matches!(result, Err(CreateError::ConfigChanged)), "{result:?}");
         one.close().await;
         other.close().await;
     })
@@ -436,6 +560,7 @@ async fn objects_that_the_database_would_change_are_refused() {
             frozen: "[1e15]",
             variables: &[],
             agent_token: &token,
+            needs: Needs::default(),
             quotas: Quotas::default(),
         };
         // PostgreSQL writes it without the exponent, SQLite keeps it; nobody gets back what they did not give.

@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use super::BadVariable;
 use crate::ci::NoTarget;
-use gateway_store::{CreateError, StoreError};
+use gateway_store::{CreateError, OverQuota, StoreError};
 use gateway_types::LifecycleRefused;
 use gateway_types::token::NoRandomness;
 use workspace_spec::devfile::{DevfileProblems, Problem};
@@ -35,15 +35,12 @@ pub enum WorkspaceError {
         /// The longest name, in bytes.
         bytes_max: usize,
     },
-    /// There are as many workspaces in the cluster or CI system as there may be.
-    #[error("there are {0} workspaces already, and no more may be")]
-    ClusterQuota(u32),
-    /// The owner has as many workspaces there as one may have.
-    #[error("you have {0} workspaces there already, and may have no more")]
-    UserQuota(u32),
     /// The cluster offers no such editor.
     #[error("the editor {0}")]
     Editor(#[from] NoSuchEditor),
+    /// Quotas of the cluster or CI system, or of the owner there, do not allow it.
+    #[error("a quota does not allow it: {}", over(.0))]
+    OverQuota(Box<OverQuota>),
     /// The devfile cannot be used; all that is wrong with it.
     #[error("the devfile cannot be used: {}", problems(.0))]
     Devfile(Vec<Problem>),
@@ -97,11 +94,15 @@ impl From<CreateError> for WorkspaceError {
             CreateError::NameTaken => Self::NameTaken,
             // The workspace was prepared anew as often as it is worth.
             CreateError::ConfigChanged => Self::Busy,
-            CreateError::ClusterQuota(quota) => Self::ClusterQuota(quota),
-            CreateError::UserQuota(quota) => Self::UserQuota(quota),
+            CreateError::OverQuota(over) => Self::OverQuota(over),
             CreateError::Store(error) => Self::Store(error),
         }
     }
+}
+
+fn over(over: &OverQuota) -> String {
+    let lines: Vec<String> = over.broken.iter().map(ToString::to_string).collect();
+    lines.join("; ")
 }
 
 fn problems(problems: &[Problem]) -> String {

@@ -91,7 +91,7 @@ async fn refusal_has_a_name_and_stores_and_tells_nothing() {
     assert!(matches!(long, WorkspaceError::Frozen(_) | WorkspaceError::NameTooLong { .. }), "{long:?}");
     let made = make(&service, "first").await;
     assert!(matches!(listener.next().await, ChangeNews::Change(change) if change.workspace == made.workspace.id));
-    assert!(matches!(create(new("app", None)).await, WorkspaceError::ClusterQuota(1)));
+    assert!(matches!(create(new("app", None)).await, WorkspaceError::OverQuota(_)));
     assert!(service.store.managed(&"app".parse().unwrap()).await.unwrap().is_none());
 }
 

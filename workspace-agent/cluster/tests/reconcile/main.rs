@@ -14,6 +14,7 @@ mod fake;
 mod leader;
 mod log;
 mod observe;
+mod orphans;
 mod peer;
 mod pull_secrets;
 mod rest;

@@ -8,7 +8,7 @@ use utoipa::openapi::schema::{Object, ObjectBuilder, SchemaType, Type};
 
 use super::values;
 use crate::api::environments::view::ObjectErrorRow;
-use crate::api::problem::{FaultLocation, Mistake};
+use crate::api::problem::{FaultLocation, Mistake, QuotaRow};
 use crate::api::state::BlockerRow;
 
 /// RFC 9457. All words are fixed; nothing of the request is repeated.
@@ -35,6 +35,9 @@ pub(in crate::api) struct ProblemDocument {
     /// Seconds between polls from now on.
     #[schema(required = false)]
     interval: u16,
+    /// The limits that a request would break.
+    #[schema(required = false)]
+    quota: QuotaRow,
     #[schema(required = false)]
     hint: String,
     /// Of an environment: every object's error.

@@ -23,6 +23,16 @@ pub(in crate::api) struct AgentPath {
 
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path)]
+pub(in crate::api) struct OrphanPath {
+    /// Name of the cluster's agent.
+    name: String,
+    /// Id of the orphan: `NAME.NAMESPACE`.
+    #[param(pattern = "^[a-z0-9-]+\\.[a-z0-9-]+$")]
+    id: String,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
 pub(in crate::api) struct TemplatePath {
     /// Name of the cluster's agent.
     name: String,
