@@ -9,12 +9,14 @@
 //! * [`state`], [`reconcile`]: states of workspaces, and the conversation about them with cluster agents
 //! * [`environments`]: calls to cluster agents for environments of CI jobs
 //! * [`orphans`]: calls to cluster agents about workspaces that are in their clusters
+//! * [`git`]: the call for credentials of git servers, beside the tunnel
 //! * [`listening`]: the ports of a workspace on which something listens
 //! * [`terminal`]: the port under which agents serve terminals
 //! * [`limit`]: every bound, with its reason
 
 pub mod environments;
 pub mod frame;
+pub mod git;
 pub mod handshake;
 pub mod hello;
 pub mod id;

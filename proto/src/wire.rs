@@ -1,5 +1,5 @@
 //! Code generated from `schema/tunnel/v1`. Only `frame`, `hello`, `listening`, `reason`, `state`, `reconcile`,
-//! `environments` and `orphans` look inside.
+//! `environments`, `orphans` and `git` look inside.
 #![allow(
     missing_docs,
     clippy::all,

@@ -18,7 +18,7 @@ REAL=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 # has such an editor is in one lane with the others of its kind, those in pods and those without. Real pods have networks of their own.
 ALONE=(revocation fault floods kubernetes-life)
 PODS=(cluster-scenarios kubernetes-frozen kubernetes-trouble kubernetes-limits kubernetes-identity kubernetes-page)
-MACHINES=(real-pod replicas)
+MACHINES=(real-pod git-credentials replicas)
 EDITORS=(ci-workspace workspace-scripts kubernetes-pod code-server ci-job ci-schema acme environments-trouble ssh memory sign-in terminal
   demo agent-life)
 OTHERS=(environments store outage h2spec load-balancers http-server getting-out websocket vite environment-templates grpc)

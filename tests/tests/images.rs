@@ -151,6 +151,7 @@ fn workspace() -> Vec<Value> {
         workspace: &"mine".parse().unwrap(),
         cluster: &"prod".parse().unwrap(),
         namespace: "ws-mine",
+        owner: &"ann".parse().unwrap(),
         zone: &"localhost".parse().unwrap(),
         public_url: "http://localhost:8080",
         agents_url: "http://localhost:8081",

@@ -17,6 +17,8 @@ mod admission;
 mod certificates;
 #[path = "sessions/drain.rs"]
 mod drain;
+#[path = "sessions/git_credentials.rs"]
+mod git_credentials;
 #[path = "sessions/held_jobs.rs"]
 mod held_jobs;
 #[path = "sessions/hostile.rs"]

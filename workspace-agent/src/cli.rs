@@ -3,6 +3,7 @@
 mod ci;
 #[cfg(feature = "cluster")]
 mod cluster;
+mod git_credential;
 mod size;
 
 use std::ops::RangeInclusive;
@@ -15,6 +16,7 @@ use tunnel_proto::terminal::TERMINAL_PORT;
 pub use self::ci::CiArguments;
 #[cfg(feature = "cluster")]
 pub use self::cluster::ClusterArguments;
+pub use self::git_credential::GitCredentialArguments;
 pub use self::size::Size;
 
 use crate::dial::{ClientFiles, Gateway, Transport};
@@ -40,6 +42,8 @@ pub enum WorkspaceCommand {
     Run(RunArguments),
     /// Runs a command of a CI job, and when it fails, keeps the job open for its owner: a terminal, and the job's ports.
     Ci(CiArguments),
+    /// Gives git the credentials that the workspace's owner has stored at the gateway; a credential helper of git.
+    GitCredential(GitCredentialArguments),
     /// Says on standard output which signals hit it; a part of `ci`.
     #[command(name = crate::ci::signal_probe::COMMAND, hide = true)]
     CiWitness,
@@ -235,7 +239,9 @@ mod tests {
     fn arguments(cli: AgentCli<WorkspaceCommand>) -> RunArguments {
         match cli.command {
             WorkspaceCommand::Run(arguments) => arguments,
-            WorkspaceCommand::Ci(_) | WorkspaceCommand::CiWitness => panic!("another command"),
+            WorkspaceCommand::Ci(_) | WorkspaceCommand::GitCredential(_) | WorkspaceCommand::CiWitness => {
+                panic!("another command")
+            }
         }
     }
 

@@ -48,7 +48,7 @@ pub use self::socket::AppSocket;
 pub use self::transport::{DialHistory, Transport, TransportPlan, cannot_pass};
 
 use self::active_session::ActiveSession;
-use self::credential::read_token;
+pub(crate) use self::credential::read_token;
 use self::link::{Greeting, LinkConnection};
 use self::moving::{Moving, next};
 use self::served::ServedLink;

@@ -6,6 +6,7 @@
 //! * `terminal`: shells of this machine, and their page. They outlive their connections.
 //! * `start_commands` reads what became of the commands with which a workspace in a pod began.
 //! * `announce` writes to the person who started the agent where the workspace is.
+//! * `git_credential`: a credential helper for git, which asks the gateway.
 //! * `ci` runs the command of a CI job, and holds a failed job open for its owner.
 //! * `cli`, `program`: the command line and the two programs, one with the feature `cluster` and one without.
 //!
@@ -18,6 +19,7 @@ pub mod cli;
 #[cfg(feature = "cluster")]
 pub mod cluster;
 pub mod dial;
+pub mod git_credential;
 pub mod listening;
 pub mod ports;
 pub mod program;

@@ -15,8 +15,9 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tunnel_link::causes;
 use tunnel_link::memory::giving_back;
 
-use crate::cli::{AgentCli, CiArguments, RunArguments, WorkspaceCommand};
+use crate::cli::{AgentCli, CiArguments, GitCredentialArguments, RunArguments, WorkspaceCommand};
 use crate::dial::Observer;
+use crate::git_credential::{self, HelperAction};
 use crate::{AgentEvent, DialEnded, Options, announce, ci};
 
 /// Exit status for a configuration that cannot work (`EX_USAGE` of sysexits).
@@ -113,6 +114,10 @@ fn workspace(command: WorkspaceCommand) -> ExitCode {
             log(LevelFilter::OFF);
             wrap(arguments)
         }
+        WorkspaceCommand::GitCredential(arguments) => {
+            log(LevelFilter::OFF);
+            help_git(arguments)
+        }
         WorkspaceCommand::CiWitness => {
             let runtime = Builder::new_current_thread().enable_all().build();
             let ended = runtime.and_then(|runtime| runtime.block_on(ci::signal_probe::be()));
@@ -133,6 +138,32 @@ fn observed(mut arguments: RunArguments) -> anyhow::Result<(Options, Observer)> 
         person(event);
     };
     Ok((options, Box::new(both)))
+}
+
+/// Serves one request of git.
+fn help_git(arguments: GitCredentialArguments) -> ExitCode {
+    let Some(action) = HelperAction::parse(&arguments.action) else { return ExitCode::SUCCESS };
+    let options = match arguments.options() {
+        Ok(options) => options,
+        Err(error) => return fail(&error, BAD_CONFIGURATION),
+    };
+    let runtime = match Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&error.into(), 1),
+    };
+    let helped =
+        runtime.block_on(git_credential::help(action, &options, std::io::stdin().lock(), std::io::stdout().lock()));
+    // A name that is still being resolved is not waited for.
+    runtime.shutdown_background();
+    match helped {
+        Ok(words) => {
+            for line in words.iter().flat_map(|words| words.lines()) {
+                stderr().say(format_args!("workspace-agent: {line}"));
+            }
+            ExitCode::SUCCESS
+        }
+        Err(error) => fail(&error.into(), 1),
+    }
 }
 
 /// Runs the command of a CI job, whatever is wrong with anything else.

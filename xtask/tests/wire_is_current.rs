@@ -46,6 +46,7 @@ fn generated_wire_code_matches_the_schema() {
         "tunnel/v1/reconcile.proto",
         "tunnel/v1/environments.proto",
         "tunnel/v1/orphans.proto",
+        "tunnel/v1/git.proto",
     ];
     check("tunnel.v1", &files, generator(), &proto().join("src/wire"));
 }

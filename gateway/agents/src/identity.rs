@@ -406,6 +406,25 @@ impl AgentIdentities {
         self.lookups.refresh().await;
     }
 
+    /// Returns the workspace of an authenticated agent whose credential is good for more than one process, and its owner; `None`
+    /// for a cluster's agent.
+    ///
+    /// # Errors
+    /// [`CredentialRefusal`]; a credential that is good for one process is used up by its session.
+    pub async fn owned_by_agent(
+        &self,
+        identity: &AgentIdentity,
+    ) -> Result<Option<(WorkspaceName, WorkspaceId, UserName)>, CredentialRefusal> {
+        if identity.once.is_some() {
+            return Err(CredentialRefusal::Spent);
+        }
+        self.may_run(&identity.subject).await?;
+        let Some(name) = identity.subject.workspace() else { return Ok(None) };
+        let found = self.owned(&identity.subject).await?;
+        let (id, owner) = found.ok_or(CredentialRefusal::NoWorkspace)?;
+        Ok(Some((name.clone(), id, owner)))
+    }
+
     /// Returns the workspace of an agent, and its owner; `None` for a cluster's agent.
     async fn owned(&self, subject: &Subject) -> Result<Option<(WorkspaceId, UserName)>, CredentialRefusal> {
         let Some(workspace) = subject.workspace() else { return Ok(None) };

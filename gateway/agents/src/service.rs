@@ -16,6 +16,7 @@ use hyper_util::rt::TokioIo;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
+use tunnel_link::git::is_git_request;
 use tunnel_link::grpc::{self, Code, FrameReader, IncomingBody, PacedBody, ReadError, RpcRefused, Via};
 use tunnel_link::lane_window::LaneTaking;
 use tunnel_link::pace::{Pace, PacedStream};
@@ -32,6 +33,7 @@ use super::peers::CarriedLane;
 use super::registry::{Credential, LiveSession, SessionLease, SessionWay, Subject};
 use super::resume::LinkRole;
 use gateway_config::{Config, Timeouts};
+use gateway_git::credentials::GitCredentials;
 use gateway_net::audit::{self, Audit, AuditEvent, AuditRecord, Text};
 use gateway_net::limits::Guest;
 use gateway_net::listen::Connection;
@@ -42,6 +44,7 @@ mod body;
 mod carry;
 mod data_frames;
 mod detect;
+mod git;
 mod handshake_limit;
 mod http1;
 mod reflection;
@@ -65,6 +68,8 @@ pub struct AgentService {
     /// Relay lanes that end at other replicas.
     passing: Arc<PassingLanes>,
     audit: Audit,
+    /// Owners' credentials for git servers.
+    git: Arc<GitCredentials>,
     /// Public address for users.
     public_url: Arc<str>,
 }
@@ -128,6 +133,7 @@ impl AgentService {
         config: &Config,
         closed: CancellationToken,
         audit: Audit,
+        git: Arc<GitCredentials>,
     ) -> Arc<Self> {
         let lanes_max = usize::try_from(config.tunnel.relay_lanes_max).unwrap_or(usize::MAX);
         Arc::new(Self {
@@ -138,6 +144,7 @@ impl AgentService {
             reflection: Reflection::new(),
             passing: Arc::new(PassingLanes::new(lanes_max)),
             audit,
+            git,
             public_url: config.public_url.to_string().into(),
         })
     }
@@ -289,6 +296,9 @@ impl AgentService {
         pace: Arc<Pace>,
         greeting: Greeting,
     ) -> Response<AgentBody> {
+        if is_git_request(&request) {
+            return Box::pin(self.answer_git(request, remote, greeting.limit.as_deref())).await;
+        }
         if !grpc::is_tunnel_request(&request) {
             return self.reflection.answer(request).await;
         }

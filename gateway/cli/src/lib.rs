@@ -3,7 +3,7 @@
 //! * `args`, `console`, `table`, `completions`: flags, and output: data to one stream, messages to the other.
 //! * `place`: where a command works: at a gateway over its API (`client`, `credentials`, `login`), or on the database of
 //!   the gateway on this machine, with an entry in the audit log (`local`).
-//! * `workspace`, `token`, `user`, `replicas`, `environment`: commands about these.
+//! * `workspace`, `token`, `git_credential`, `user`, `replicas`, `environment`: commands about these.
 //! * `config`, `preflight`: what is configured, and whether it would start.
 //! * `forward`, `ssh`, `tunnel`: ports of workspaces on this machine.
 //! * `ci_run`: watches over a CI job that runs on this machine; the gateway starts it.
@@ -22,6 +22,7 @@ pub mod credentials;
 mod environment;
 pub mod files;
 mod forward;
+mod git_credential;
 mod local;
 mod login;
 mod place;
@@ -58,6 +59,9 @@ pub use config::run_config;
 pub use console::Console;
 pub use environment::run_environment;
 pub use forward::{BadForwarding, ForwardArgs, Forwarding, run_forward};
+pub use git_credential::{
+    GitCredentialArgs, GitCredentialCommand, RemoveGitCredentialArgs, SetGitCredentialArgs, run_git_credential,
+};
 pub use login::{LoginArgs, LogoutArgs, WhoAmIArgs, run_login, run_logout, run_whoami};
 pub use replicas::run_replicas;
 pub use ssh::{SshArgs, SshConfigArgs, run_ssh, run_ssh_config};
@@ -120,6 +124,7 @@ Examples:
   gateway token create --workspace my-app --out agent.token
   gateway workspace create my-app --agent cluster-1
   gateway workspace share my-app 3000 --with signed-in
+  gateway git-credential set git.example.com < token
   gateway user disable ann                      lets a user in no more
   gateway cluster show prod                     what workspaces take there, and how much they may
   gateway replicas list                         the gateways that share one database
@@ -197,6 +202,8 @@ pub enum GatewayCommand {
     Token(TokenArgs),
     /// Make, start, stop and end workspaces, open them, and share their ports.
     Workspace(WorkspaceArgs),
+    /// Store credentials for git servers, which your workspaces get when git asks.
+    GitCredential(GitCredentialArgs),
     /// List users, and decide who may not come in.
     User(UserArgs),
     /// Show what workspaces take in a cluster, and find what lost records left there.
@@ -443,6 +450,7 @@ impl GatewayCommand {
             | Self::SshConfig(_)
             | Self::Completions(_)
             | Self::Man(_)
+            | Self::GitCredential(_)
             | Self::CiRun(_) => (None, None, None),
         };
         let all = [

@@ -7,7 +7,7 @@
 //! * `source` merges the layers into one map of keys; it knows no meaning of a key.
 //! * `reader` hands values out one by one, with the parsers of `value`, and collects their problems.
 //! * `keys` declares keys: each stands in the sources once, with its kind, default, bounds and meaning.
-//! * `sections`, `tls`, `acme`, `store`, `auth`, `agents`, `ci`, `environments`: the declarations, and the reading of
+//! * `sections`, `tls`, `acme`, `store`, `auth`, `agents`, `ci`, `environments`, `git`: the declarations, and the reading of
 //!   those sections whose struct is not the plain list of its keys.
 //! * `check`: rules between keys. `advice`: configurations that work and could be better.
 //! * `problem`: a mistake as text.
@@ -22,6 +22,7 @@ mod check;
 mod ci;
 mod directory;
 mod environments;
+mod git;
 mod keys;
 mod problem;
 mod reader;
@@ -45,6 +46,7 @@ pub use auth::{Auth, AuthMode, ClientSecret, Oidc};
 pub use ci::{Ci, CiEditor, CiProvider, CiSystem, CommandCi, GitlabCi, GitlabToken};
 pub use directory::{Directory, HostConfig, PeersConfig};
 pub use environments::{Environments, JobIssuer};
+pub use git::{GitOauth, GitServer};
 pub use problem::{BadConfig, ConfigProblem, ValueOrigin};
 pub use sections::{AuditLog, Limits, Listen, Log, LogFormat, Timeouts, Tunnel};
 pub use source::{Flag, process_environment};
@@ -87,6 +89,8 @@ pub struct Config {
     pub ci: Ci,
     /// Environments of CI jobs (`environments.*`).
     pub environments: Environments,
+    /// Git servers (`git.NAME.*`).
+    pub git: Vec<GitServer>,
     /// Deadlines and idle timeouts (`timeouts.*`).
     pub timeouts: Timeouts,
     /// Bounds beyond which the gateway refuses (`limits.*`).

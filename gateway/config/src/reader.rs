@@ -142,6 +142,11 @@ impl Reader {
         names.into_iter().collect()
     }
 
+    /// Returns whether a layer has a value of a key, read or not.
+    pub(super) fn is_given(&self, key: &str) -> bool {
+        self.layers.values.contains_key(key)
+    }
+
     /// Returns whether a layer set a key that was read.
     fn is_set(&self, key: &str) -> bool {
         self.places.get(key).is_some_and(|place| *place != ValueOrigin::Default)

@@ -16,7 +16,7 @@ use super::value::{
     ADDRESS, ADDRESS_OR_OFF, COUNT, COUNT_32, DURATION, FILE_PATH, HOST_NAMES, IpNetwork, NETWORKS, PUBLIC_URL, SIZE,
     ValueKind, YES_OR_NO, ZONE, words,
 };
-use super::{Config, acme, agents, auth, ci, directory, environments, store, tls};
+use super::{Config, acme, agents, auth, ci, directory, environments, git, store, tls};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -264,6 +264,7 @@ pub(super) fn read(reader: &mut Reader) -> Config {
         agents_dir: reader.take(&FOLDERS.agents_dir),
         ci,
         environments,
+        git: git::read(reader),
         timeouts: Timeouts::read(reader),
         limits: Limits::read(reader),
         tunnel: Tunnel::read(reader),

@@ -232,4 +232,5 @@ fn listen_on_any_port_leaves_the_url_for_the_binder() {
 mod agents;
 mod ci;
 mod environments;
+mod git;
 mod reference;

@@ -16,6 +16,7 @@ mod environments;
 mod etag;
 mod events;
 mod external;
+mod git_credentials;
 mod grpc;
 mod lifecycle;
 mod list;
@@ -55,6 +56,7 @@ use gateway_auth::public_ports::PublicPorts;
 use gateway_auth::request::{Identities, OfferedCredential};
 use gateway_auth::site::{Site, WORKSPACE_PAGES};
 use gateway_ci::downloads::Downloads;
+use gateway_git::credentials::GitCredentials;
 use gateway_http::host::HostRules;
 use gateway_net::audit::{Actor, Audit, AuditEvent, AuditRecord, Credential, Text, Unrecordable};
 use gateway_store::{Store, Workspace};
@@ -123,6 +125,8 @@ pub struct ApiParts {
     pub definitions: Arc<dyn Definitions>,
     /// Environments of CI jobs.
     pub environments: EnvironmentParts,
+    /// Users' credentials for git servers.
+    pub git: Arc<GitCredentials>,
     /// External workspaces that one user may make.
     pub external_max: u32,
     /// Drain to which requests belong.
@@ -298,6 +302,8 @@ fn routes() -> Vec<Route> {
         ("/tokens", &["get", "post"], get(tokens::list).post(tokens::create)),
         ("/tokens/{id}", &["delete"], delete(tokens::revoke)),
         ("/tokens/{id}/rotate", &["post"], post(tokens::rotate)),
+        ("/git-credentials", &["get"], get(git_credentials::list)),
+        ("/git-credentials/{host}", &["delete", "put"], delete(git_credentials::remove).put(git_credentials::put)),
         ("/sessions", &["delete", "get"], get(sessions::list).delete(sessions::end_all)),
         ("/sessions/{id}", &["delete"], delete(sessions::end)),
         ("/device", &["post"], post(device::ask)),

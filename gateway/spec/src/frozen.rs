@@ -30,7 +30,7 @@ use super::cluster_config::ClusterConfig;
 use super::devfile::Devfile;
 use super::editor::Chosen;
 use super::project::Project;
-use gateway_types::{ClusterName, WorkspaceName, Zone};
+use gateway_types::{ClusterName, UserName, WorkspaceName, Zone};
 
 /// The largest frozen config, in bytes of its canonical JSON: a message carries it whole, and etcd takes objects of 1.5 MiB.
 pub const FROZEN_BYTES_MAX: usize = 256 * 1024;
@@ -47,6 +47,8 @@ pub struct Facts<'a> {
     pub cluster: &'a ClusterName,
     /// The namespace that its objects are in.
     pub namespace: &'a str,
+    /// Its owner, who is the author of commits in it unless they say another one.
+    pub owner: &'a UserName,
     /// The domain under which workspaces live.
     pub zone: &'a Zone,
     /// The gateway's own address for people; hosts of workspaces have the same scheme and port.

@@ -53,6 +53,7 @@ fn generate(set: &Path, name: &str) -> FrozenConfig {
         workspace: &fact("workspace").parse().expect("a workspace's name"),
         cluster: &fact("cluster").parse().expect("a cluster's name"),
         namespace: fact("namespace"),
+        owner: &fact("owner").parse().expect("a user's name"),
         zone: &fact("zone").parse().expect("a zone"),
         public_url: fact("public_url"),
         agents_url: fact("agents_url"),

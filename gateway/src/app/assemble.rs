@@ -32,6 +32,7 @@ use gateway_edge::guard::ShapeLimits;
 use gateway_edge::service::{Access, Edge, Failures, Hosts, Neighbours, Traces, Visitors};
 use gateway_edge::upstream::Upstreams;
 use gateway_edge::watches::Watches;
+use gateway_git::credentials::GitCredentials;
 use gateway_http::host::{HostRules, HostTarget};
 use gateway_http::respond::Failure;
 use gateway_net::audit::{Audit, TokenIds, Writer};
@@ -40,7 +41,7 @@ use gateway_net::telemetry::Metrics;
 use gateway_net::tls::Tls;
 use gateway_site::api::ApiParts;
 use gateway_site::public_host::{PublicHost, PublicParts};
-use gateway_store::{Store, Workspace, wall_clock_ms};
+use gateway_store::{Store, Workspace, wall_clock, wall_clock_ms};
 use gateway_types::{Scheme, WorkspaceName};
 use gateway_workspaces::addresses::Addresses as SeenFromWorkspaces;
 use gateway_workspaces::changes::Changes;
@@ -77,6 +78,7 @@ struct UserFacing {
 struct Services {
     workspaces: Workspaces,
     cluster_configs: Arc<ClusterConfigs>,
+    git: Arc<GitCredentials>,
     ci: CiParts,
     jobs: super::ci::Jobs,
     environments: gateway_site::api::EnvironmentParts,
@@ -97,7 +99,9 @@ pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartE
     let environments = EnvironmentParts::open(&config, &base, peers.clone()).await?;
     let identities = ci.identities(&config, &base.store)?;
     let sign_ins = SignIns::open(&config, &base.store).await?;
+    let git = GitCredentials::new(base.store.clone(), &config.git, Arc::new(wall_clock)).map_err(StartError::Git)?;
     let services = Services {
+        git: git.clone(),
         workspaces: ci.open_for(Workspaces::new(base.store.clone(), changes.clone(), seen)),
         cluster_configs: cluster_configs.clone(),
         jobs: ci.jobs(&identities, &base.store),
@@ -121,6 +125,7 @@ pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartE
         &config,
         closed.clone(),
         base.audit.clone(),
+        git,
     );
     let controller = Arc::new(KubernetesController {
         registry: base.registry.clone(),
@@ -248,6 +253,7 @@ fn public_host(
         definitions: Arc::new(services.jobs),
         environments: services.environments,
         orphans: services.orphans,
+        git: services.git,
         external_max: config.limits.external_workspaces_per_user,
         drain: base.drain.clone(),
     };

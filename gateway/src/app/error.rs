@@ -57,6 +57,9 @@ pub enum StartError {
     /// Issuers of agents' credentials cannot be asked.
     #[error("auth.agents: {0}")]
     Issuers(#[from] FetchSetupError),
+    /// Token endpoints of git servers cannot be asked.
+    #[error("git: {0}")]
+    Git(#[source] FetchSetupError),
     /// The public address cannot be used.
     #[error(transparent)]
     PublicUrl(#[from] BadPublicUrl),

@@ -7,6 +7,7 @@
 //!   is the feed of their changes that gateways read.
 //! * `replicas`, `sessions`, `connected`, `duties`: gateways that share a database, and which of them has which agent and does which background
 //!   work. `fence` keeps the writes of a past owner out.
+//! * `git_credentials`: users' credentials for git servers, sealed.
 //! * `seal`: secrets that have to be read again. `generations`: what agents prove of their last session. `single`: one gateway
 //!   for each database. `watch`: outages.
 //!
@@ -30,6 +31,7 @@ mod external;
 mod fence;
 mod former;
 mod generations;
+mod git_credentials;
 mod ids;
 mod json;
 mod lifecycles;
@@ -87,6 +89,9 @@ pub use environments::{
 pub use fence::Fence;
 pub use gateway_types::quota::{Needs, Quotas};
 pub use generations::{ProvedAgent, SealedAdmission, SealedAgent, SealedGeneration};
+pub use git_credentials::{
+    GIT_CREDENTIALS_MAX, GitCredentialKey, GitCredentialKind, GitCredentialRow, NewGitCredential, SealedGitCredential,
+};
 pub use json::canonical_json;
 pub use lifecycles::Observation;
 pub use managed::{KubernetesState, ManagedWorkspace, Runs};

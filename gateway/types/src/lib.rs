@@ -3,7 +3,7 @@
 //! Text that enters the gateway is parsed into one of these types once, at the border; inner code never re-checks.
 //!
 //! * names and addresses: [`WorkspaceName`], [`UserName`], [`ClusterName`], [`ProviderName`], [`Port`], [`Zone`],
-//!   [`PublicUrl`], [`Endpoint`]
+//!   [`PublicUrl`], [`Endpoint`], [`GitHost`]
 //! * workspaces: [`DesiredState`], [`ActualState`], [`Lifecycle`], [`TimeLimits`], [`blockers`], [`Share`]
 //! * users and credentials: [`principal`], [`token`] (what is handed out, with a checksum), [`opaque`] (random ids and their
 //!   digests), [`Secret`] (a text that prints as a mask), [`sign_in_rows`]
@@ -16,6 +16,7 @@
 pub mod blockers;
 mod cluster;
 mod endpoint;
+mod git_host;
 mod job_time;
 mod lifecycle;
 mod limit;
@@ -43,6 +44,7 @@ use tunnel_proto::terminal::{EDITOR_PORT, TERMINAL_PORT};
 
 pub use cluster::{BadClusterName, CLUSTER_NAME_BYTES_MAX, ClusterName};
 pub use endpoint::{BadEndpoint, ENDPOINT_BYTES_MAX, Endpoint};
+pub use git_host::{BadGitHost, GitHost};
 pub use job_time::{JOB_TIMES, JobTime, SAVE_TIMES};
 pub use lifecycle::{ActualState, BadState, DesiredState, Lifecycle, LifecycleRefused, REASON_BYTES_MAX, TimeLimits};
 pub use limit::Limit;

@@ -153,7 +153,7 @@ impl Workspaces {
         let mut tries = 0;
         loop {
             tries += 1;
-            let prepared = self.prepare(&name, &cluster, contents.clone()).await?;
+            let prepared = self.prepare((&name, owner), &cluster, contents.clone()).await?;
             let new = NewManaged {
                 name: &name,
                 owner,
@@ -184,7 +184,7 @@ impl Workspaces {
     /// Makes a workspace's objects as its cluster is configured now.
     async fn prepare(
         &self,
-        name: &WorkspaceName,
+        (name, owner): (&WorkspaceName, &UserName),
         cluster: &Cluster,
         contents: Contents,
     ) -> Result<Prepared, WorkspaceError> {
@@ -194,9 +194,10 @@ impl Workspaces {
         if !config.enabled {
             return Err(WorkspaceError::ClusterDisabled);
         }
-        let (addresses, name, cluster) = (self.addresses.clone(), name.clone(), cluster.name.clone());
+        let (addresses, name, owner, cluster) =
+            (self.addresses.clone(), name.clone(), owner.clone(), cluster.name.clone());
         // A large devfile takes long enough to keep others on this thread waiting.
-        let work = move || prepare(&addresses, &name, &cluster, version, &config, &contents);
+        let work = move || prepare(&addresses, (&name, &owner), &cluster, version, &config, &contents);
         tokio::task::spawn_blocking(work).await.map_err(|_| WorkspaceError::Interrupted)?
     }
 
@@ -282,7 +283,7 @@ impl Workspaces {
 /// Makes a workspace's objects from the request.
 fn prepare(
     addresses: &Addresses,
-    name: &WorkspaceName,
+    (name, owner): (&WorkspaceName, &UserName),
     cluster: &ClusterName,
     config_version: ConfigVersion,
     config: &ClusterConfig,
@@ -296,6 +297,7 @@ fn prepare(
         workspace: name,
         cluster,
         namespace: &namespace,
+        owner,
         zone: &addresses.zone,
         public_url: &addresses.public_url,
         agents_url: config.gateway_url.as_deref().unwrap_or(&addresses.agents_url),

@@ -23,6 +23,7 @@ pub(super) async fn workspace(store: &Store, cluster: &str, name: &str, now: Uni
         workspace: &name,
         cluster: &cluster.name,
         namespace: &namespace,
+        owner: &owner,
         zone: &"localhost".parse().unwrap(),
         public_url: "http://localhost:8080",
         agents_url: "http://localhost:8081",

@@ -4,7 +4,8 @@
 //! * [`channel_io`]: one channel as an async byte stream
 //! * [`splice`]: a channel joined with a socket, or with a channel of another session
 //! * [`grpc`]: the tunnel's RPC on hyper's HTTP/2, both ends
-//! * [`websocket`]: the same inside a WebSocket, for networks that HTTP/2 cannot pass
+//! * [`git`]: the call for credentials of git servers, beside it
+//! * [`websocket`]: the tunnel's RPC inside a WebSocket, for networks that HTTP/2 cannot pass
 //! * [`switch`]: from a request over HTTP/1.1 to a bare stream
 //! * [`raw`]: one TCP connection of a user inside a WebSocket
 //! * [`connect`], [`proxy`]: to a gateway's socket, also through a proxy
@@ -17,6 +18,7 @@ pub mod causes;
 pub mod channel_io;
 pub mod connect;
 pub mod drain;
+pub mod git;
 pub mod grpc;
 pub mod lane_window;
 pub mod memory;

@@ -59,6 +59,7 @@ impl Stage {
             workspace: &name,
             cluster: &cluster.name,
             namespace: &namespace,
+            owner: &owner,
             zone: &"localhost".parse().unwrap(),
             public_url: "http://localhost:8080",
             agents_url: "http://localhost:8081",

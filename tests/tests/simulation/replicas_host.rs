@@ -15,6 +15,7 @@ use gateway_agents::registry::{LiveSession, Registry, Subject};
 use gateway_agents::service::AgentService;
 use gateway_agents::{expiry, revocation};
 use gateway_config::Config;
+use gateway_git::credentials::GitCredentials;
 use gateway_net::audit::Audit;
 use gateway_net::telemetry::Metrics;
 use gateway_replicas::changes::{Change, ChangeSink};
@@ -277,7 +278,8 @@ fn parts(config: &Config, store: Store, own: OwnRow, jobs: mpsc::Sender<ReplicaJ
         peers: Some(replica.clone()),
     };
     let admission = Admission::new(identities.clone(), factory, config.limits.sessions_per_second);
-    let agents = AgentService::new(identities.clone(), admission, config, stop.clone(), Audit::default());
+    let git = GitCredentials::new(store.clone(), &[], Arc::new(gateway_store::wall_clock)).expect("no servers");
+    let agents = AgentService::new(identities.clone(), admission, config, stop.clone(), Audit::default(), git);
     background.spawn(writer);
     let (watched, forgets, single) = (store.clone(), identities.clone(), SingleGateway::shared(&config.store));
     let stopped = stop.clone();

@@ -57,6 +57,18 @@ impl GatewayConnection {
         let (stream, pace) = PacedStream::new(stream, limit_queue);
         Self { stream: Box::new(stream), pace, is_http1: false }
     }
+
+    /// Returns whether the handshake settled on HTTP/1.1.
+    #[must_use]
+    pub fn is_http1(&self) -> bool {
+        self.is_http1
+    }
+
+    /// Returns the stream.
+    #[must_use]
+    pub fn into_stream(self) -> Box<dyn DialedStream> {
+        self.stream
+    }
 }
 
 impl fmt::Debug for GatewayConnection {

@@ -19,7 +19,7 @@ use crate::TokenSource;
 const TOKEN_BYTES_MAX: u64 = 64 * 1024;
 
 /// Reads the token, if there is one to be read.
-pub(super) async fn read_token(source: &TokenSource) -> Result<Option<String>, DialEnded> {
+pub(crate) async fn read_token(source: &TokenSource) -> Result<Option<String>, DialEnded> {
     match source {
         TokenSource::None => Ok(None),
         TokenSource::Value(token) => Ok(Some(token.as_ref().to_owned())),

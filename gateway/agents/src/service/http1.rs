@@ -18,6 +18,7 @@ use serde_json::json;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tracing::{debug, info};
+use tunnel_link::git::is_git_request;
 use tunnel_link::pace::PacedStream;
 use tunnel_link::websocket::{self, Handshake, NoHandshake};
 
@@ -96,12 +97,15 @@ pub(super) async fn serve(service: Arc<AgentService>, stream: PeekedStream, remo
 
 impl AgentService {
     async fn answer_http1(
-        &self,
+        self: &Arc<Self>,
         mut request: Request<Incoming>,
         remote: &Remote,
         guest: &Guest,
         admitted: &AdmittedUpgrade,
     ) -> Response<Full<Bytes>> {
+        if is_git_request(&request) {
+            return Box::pin(self.answer_git_http1(request, remote)).await;
+        }
         let handshake = match Handshake::read(&request) {
             Ok(handshake) => handshake,
             Err(why) => return explained(remote.peer, guest, why, &self.public_url),

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use super::*;
 use crate::keys::{Entry, Keys};
-use crate::{acme, agents, auth, ci, directory, environments, sections, store, tls};
+use crate::{acme, agents, auth, ci, directory, environments, git, sections, store, tls};
 
 /// Where it is, from this crate's folder.
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/configuration.md");
@@ -38,6 +38,10 @@ token_file = '/t'
 kind = 'command'
 program = 'p'
 dir = '/d'
+[git.forge]
+host = 'git.example.com'
+token_url = 'https://git.example.com/oauth/token'
+client_id = 'gateway'
 ";
 
 /// Returns the entries of all keys, in the order of the page.
@@ -78,6 +82,8 @@ fn table() -> Vec<Entry> {
         ci::EditorKeys::entries(),
         ci::GitlabKeys::entries(),
         ci::CommandKeys::entries(),
+        git::GitServerKeys::entries(),
+        git::GitOauthKeys::entries(),
     ]
     .concat()
 }
@@ -91,7 +97,9 @@ struct Known {
 /// Returns the key as the reference has it: numbers of entries and names of providers stand for any.
 fn general(key: &str) -> String {
     let key = key.replace("[0]", "[]");
-    key.replace("ci.providers.gitlab.", "ci.providers.NAME.").replace("ci.providers.command.", "ci.providers.NAME.")
+    key.replace("ci.providers.gitlab.", "ci.providers.NAME.")
+        .replace("ci.providers.command.", "ci.providers.NAME.")
+        .replace("git.forge.", "git.NAME.")
 }
 
 fn known() -> BTreeMap<String, Known> {

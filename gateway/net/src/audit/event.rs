@@ -334,6 +334,26 @@ pub enum AuditEvent {
         /// The reason.
         reason: Text,
     },
+    /// A workspace asked for its owner's credential for a git server.
+    GitCredentialAsked {
+        /// The workspace.
+        workspace: Text,
+        /// Its owner, whose credential it is.
+        owner: Text,
+        /// The server, as the workspace named it.
+        host: Text,
+        /// `given`, `refused_by_host` for one that the server did not take, or the reason why there was none.
+        outcome: &'static str,
+    },
+    /// A user stored or removed a credential for a git server.
+    GitCredentialChanged {
+        /// Author of the change.
+        by: Actor,
+        /// The server.
+        host: Text,
+        /// `stored` or `removed`.
+        how: &'static str,
+    },
     /// The state of an environment of jobs was set.
     EnvironmentChanged {
         /// Author of the change.

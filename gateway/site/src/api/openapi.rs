@@ -17,7 +17,7 @@ use utoipa::{Modify, OpenApi as _};
 use self::settle::settle;
 use super::environments::{hook, prepare, records, templates};
 use super::{
-    agents, answer, ci, clusters, device, events, lifecycle, replicas, sessions, shares, tokens, whoami, workspaces,
+    agents, answer, ci, clusters, device, events, git_credentials, lifecycle, replicas, sessions, shares, tokens, whoami, workspaces,
 };
 
 #[derive(utoipa::OpenApi)]
@@ -53,6 +53,9 @@ use super::{
         tokens::create,
         tokens::revoke,
         tokens::rotate,
+        git_credentials::list,
+        git_credentials::put,
+        git_credentials::remove,
         sessions::list,
         sessions::end_all,
         sessions::end,

@@ -94,6 +94,7 @@ async fn api_of(store: Store, templates: Arc<TemplateFiles>) -> Api {
         orphans,
         downloads: Arc::new(Downloads::open(&[]).unwrap()),
         definitions: Arc::new(NoCi),
+        git: GitCredentials::new(store.clone(), &[], Arc::new(gateway_store::wall_clock)).unwrap(),
         external_max: 10,
         drain: Drain::default(),
         store,

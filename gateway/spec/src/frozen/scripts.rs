@@ -4,6 +4,8 @@
 //! commands that run once a container has started, and the devfile's command lines, each in a file of its own, byte for
 //! byte.
 
+mod git;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::generate::{ObjectPlan, ProjectClone, pod};
@@ -33,6 +35,9 @@ const CLONE: &str = include_str!("scripts/clone.sh");
 /// Says whether the agent has been connected.
 const STARTED: &str = include_str!("scripts/started.sh");
 
+/// Configuration of git.
+pub(super) const GIT_CONFIG: &str = "gitconfig";
+
 /// Waits.
 const KEEP_ALIVE: &str = include_str!("scripts/keep-alive.sh");
 
@@ -57,6 +62,7 @@ pub(super) fn files(plan: &ObjectPlan<'_>) -> BTreeMap<String, String> {
         Chosen::None => None,
     };
     files.extend(editor.map(|script| ("editor.sh".to_owned(), script.to_owned())));
+    files.insert(GIT_CONFIG.to_owned(), git::config(plan));
     if !plan.clones.is_empty() {
         let line = |ProjectClone { id, folder, project }: &ProjectClone<'_>| {
             let reference = project.reference.as_deref().unwrap_or_default();

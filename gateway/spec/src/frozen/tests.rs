@@ -11,13 +11,15 @@ use crate::devfile;
 pub(super) struct Site {
     workspace: WorkspaceName,
     cluster: ClusterName,
+    owner: UserName,
     zone: Zone,
 }
 
 impl Site {
     pub(super) fn new(workspace: &str) -> Self {
         let zone = "workspaces.example.net".parse().expect("a zone");
-        Self { workspace: workspace.parse().expect("a workspace"), cluster: "prod".parse().expect("a cluster"), zone }
+        let (cluster, owner) = ("prod".parse().expect("a cluster"), "ann".parse().expect("a user"));
+        Self { workspace: workspace.parse().expect("a workspace"), cluster, owner, zone }
     }
 
     pub(super) fn facts(&self) -> Facts<'_> {
@@ -25,6 +27,7 @@ impl Site {
             workspace: &self.workspace,
             cluster: &self.cluster,
             namespace: "ws-mine",
+            owner: &self.owner,
             zone: &self.zone,
             public_url: "https://gateway.example.com:8443",
             agents_url: "https://agents.example.com",

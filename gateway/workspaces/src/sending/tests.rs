@@ -32,6 +32,7 @@ fn frozen() -> FrozenConfig {
         workspace: &"app".parse().expect("a name"),
         cluster: &"prod".parse().expect("a name"),
         namespace: "ws-app",
+        owner: &"ann".parse().expect("a name"),
         zone: &zone,
         public_url: "https://gateway.example",
         agents_url: "https://agents.example",

@@ -77,6 +77,19 @@ pub(in crate::api) struct Rotation {
 }
 
 #[derive(ToSchema)]
+pub(in crate::api) struct NewGitCredential {
+    /// Your name at that server; by default `git`, or what the operator has configured for OAuth.
+    #[schema(max_length = 255)]
+    user: Option<String>,
+    /// A password, or a token that the server takes for one.
+    #[schema(max_length = 16384)]
+    password: Option<String>,
+    /// A refresh token of OAuth, instead of a password.
+    #[schema(max_length = 16384)]
+    refresh_token: Option<String>,
+}
+
+#[derive(ToSchema)]
 pub(in crate::api) struct DeviceRequest {
     /// What the machine calls itself; shown to the user.
     machine: Option<String>,

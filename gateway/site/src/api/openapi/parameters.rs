@@ -65,6 +65,13 @@ pub(in crate::api) struct TokenPath {
 
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path)]
+pub(in crate::api) struct GitHostPath {
+    /// Host of the git server, with its port if that is not 443.
+    host: String,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
 pub(in crate::api) struct SessionPath {
     /// Id of the session; not its cookie.
     #[param(pattern = "^s-[A-Za-z0-9_-]{16}$")]

@@ -6,6 +6,7 @@ use utoipa::openapi::schema::{Object, ObjectBuilder, Schema, SchemaType, Type};
 use utoipa::{PartialSchema, ToSchema};
 
 use gateway_environments::request::Met;
+use gateway_store::GitCredentialKind;
 use gateway_types::token::TokenKind;
 
 /// Makes the schema of a field that has one of these values.
@@ -51,6 +52,10 @@ pub(in crate::api) fn token_kind() -> Object {
 
 pub(in crate::api) fn token_state() -> Object {
     one_of(["live", "expired", "revoked"]).build()
+}
+
+pub(in crate::api) fn git_credential_kind() -> Object {
+    one_of([GitCredentialKind::Basic, GitCredentialKind::Oauth].map(GitCredentialKind::as_str)).build()
 }
 
 pub(in crate::api) fn token_type() -> Object {

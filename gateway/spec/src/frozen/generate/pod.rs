@@ -41,6 +41,9 @@ const FILES_MODE: u32 = 0o440;
 const START_SECONDS: usize = 600;
 const CLONE_SECONDS: usize = 1800;
 
+/// Variable of the configuration that git reads first (git 2.32): the user's own, and a repository's, have the last word.
+const GIT_CONFIG_SYSTEM: &str = "GIT_CONFIG_SYSTEM";
+
 /// What a container wrote last is the reason of its end, if it gave none (`terminationMessagePolicy`).
 const LAST_LINES: &str = "FallbackToLogsOnError";
 
@@ -139,12 +142,14 @@ fn cloner(plan: &ObjectPlan<'_>) -> Option<Value> {
     let logs = format!("{LOGS_DIR}/{CLONER}");
     let mut mounts = shared_mounts(plan);
     mounts.push(json!({"name": SCRIPTS, "mountPath": SCRIPTS_DIR, "readOnly": true}));
+    // The credential helper, in the place in which the main container has it.
+    mounts.push(json!({"name": TOOLS, "mountPath": TOOLS_DIR, "readOnly": true}));
     Some(json!({
         "name": CLONER,
         "image": plan.config.tools_image,
         "imagePullPolicy": plan.config.image_pull_policy.map(PullPolicy::as_str),
         "command": ["/bin/sh", format!("{SCRIPTS_DIR}/clone-projects.sh")],
-        "env": [own("HOME", HOME_DIR), own("USER", USER_NAME), own("GW_LOGS_DIR", &logs)],
+        "env": [own("HOME", HOME_DIR), own("USER", USER_NAME), own("GW_LOGS_DIR", &logs), own(GIT_CONFIG_SYSTEM, &git_config())],
         "resources": resources::of(plan, main).to_json(),
         "terminationMessagePolicy": LAST_LINES,
         "volumeMounts": mounts,
@@ -212,12 +217,20 @@ fn environment(plan: &ObjectPlan<'_>, component: &Component) -> Vec<Value> {
     if component.is_main {
         environment.push(own("GW_READY_FILE", READY_FILE.to_owned()));
     }
+    // Where the credential helper is.
+    if component.is_main && component.env.iter().all(|(name, _)| name != GIT_CONFIG_SYSTEM) {
+        environment.push(own(GIT_CONFIG_SYSTEM, git_config()));
+    }
     // URL for the editor's list of ports.
     if component.is_main && component.env.iter().all(|(name, _)| name != "VSCODE_PROXY_URI") {
         environment.push(own("VSCODE_PROXY_URI", plan.url_template.replace("{port}", "{{port}}")));
     }
     environment.extend(component.env.iter().cloned());
     environment.into_iter().map(|(name, value)| json!({"name": name, "value": literal(&value)})).collect()
+}
+
+fn git_config() -> String {
+    format!("{SCRIPTS_DIR}/{}", scripts::GIT_CONFIG)
 }
 
 /// Returns the ports that other pods could reach. They document more than they open: the network policy decides who is
