@@ -90,6 +90,7 @@ impl Fleet {
                 lanes: 1,
                 memory_budget: MEMORY_BUDGET_BYTES,
                 terminal: None,
+                ssh: None,
                 logs: None,
             };
             let agent = Agent { observer: entering(number, roster.clone()), ..options.agent() };

@@ -32,12 +32,21 @@ RUN curl --fail --location --proto '=https' --output /tmp/editor.tar.gz \
     && tar --extract --gzip --file /tmp/editor.tar.gz --strip-components 1 --no-same-owner \
     && rm /tmp/editor.tar.gz
 
+# The SSH server, with its own libraries and their loader.
+FROM ${RUN_IMAGE} AS ssh
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends libnss-wrapper openssh-client openssh-server rsync \
+    && rm -rf /var/lib/apt/lists/*
+COPY deploy/images/ssh-tools.sh /ssh-tools.sh
+RUN /ssh-tools.sh /workspace-tools/ssh
+
 FROM ${RUN_IMAGE}
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends ca-certificates git \
     && rm -rf /var/lib/apt/lists/*
 COPY --from=agent /src/target/release/workspace-agent-slim /workspace-tools/bin/workspace-agent
 COPY --from=editor /editor /workspace-tools/lib/code-server
+COPY --from=ssh /workspace-tools/ssh /workspace-tools/ssh
 COPY deploy/images/tools.files /workspace-tools/files
 # The link is relative: what it leads to is copied with it, to another folder.
 RUN ln -s ../lib/code-server/bin/code-server /workspace-tools/bin/code-server \

@@ -111,6 +111,7 @@ async fn agent(
         lanes: 1,
         memory_budget: MEMORY_BUDGET_BYTES,
         terminal: None,
+        ssh: None,
         logs: None,
         gateway: Gateway::parse(&format!("{scheme}://{agents}"), None)?,
         transport: Transport::default(),

@@ -86,8 +86,8 @@ async fn run(cli: &Cli, env: &BTreeMap<String, String>, is_json: bool) -> ExitCo
         GatewayCommand::Environment(args) => run_environment(args, env, &mut console).await,
         GatewayCommand::Token(args) => run_token(cli, args, env, &mut console, wall_clock()).await,
         GatewayCommand::Forward(args) => run_forward(args, env, &mut console).await,
-        GatewayCommand::Ssh(args) => run_ssh(args, env, &mut console),
-        GatewayCommand::SshConfig(args) => run_ssh_config(args, env, &mut console),
+        GatewayCommand::Ssh(args) => run_ssh(args, env, &mut console).await,
+        GatewayCommand::SshConfig(args) => run_ssh_config(args, env, &mut console).await,
         GatewayCommand::Completions(args) => run_completions(args, &mut console),
         GatewayCommand::Man(args) => run_man(args, &mut console),
         GatewayCommand::Serve(args) => match load(cli, env).and_then(ready) {

@@ -214,6 +214,7 @@ impl World {
             lanes: 1,
             memory_budget: MEMORY_BUDGET_BYTES,
             terminal: None,
+            ssh: None,
             logs: None,
         };
         self.agent.spawn(workspace_agent::run(options, CancellationToken::new()));

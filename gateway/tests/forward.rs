@@ -72,6 +72,7 @@ impl World {
             lanes: 1,
             memory_budget: MEMORY_BUDGET_BYTES,
             terminal: None,
+            ssh: None,
             logs: None,
         };
         let mut tasks = JoinSet::new();

@@ -26,6 +26,7 @@ pub mod mux;
 pub mod orphans;
 pub mod reason;
 pub mod reconcile;
+pub mod ssh;
 pub mod state;
 pub mod terminal;
 pub mod version;

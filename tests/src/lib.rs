@@ -327,6 +327,7 @@ fn options(gateway: Gateway, transport: Transport, token: TokenSource, exposed: 
         lanes: 1,
         memory_budget: MEMORY_BUDGET_BYTES,
         terminal: None,
+        ssh: None,
         logs: None,
         gateway,
         transport,

@@ -179,13 +179,17 @@ fn tools_image_has_every_program_that_a_workspace_runs() {
         }
         assert!(!text.as_str().unwrap().contains(TOOLS_IMAGE_DIR), "{name}: it is copied to {TOOLS_DIR}");
     }
-    assert_eq!(used, BTreeSet::from(["bin/code-server", "bin/workspace-agent"].map(str::to_owned)));
+    assert_eq!(used, BTreeSet::from(["bin/code-server", "bin/workspace-agent", "ssh"].map(str::to_owned)));
     let files: BTreeSet<String> = read("deploy/images/tools.files").lines().map(str::to_owned).collect();
+    // The agent gets the folder of the SSH server, and finds its programs there.
+    used.remove("ssh");
+    used.extend(["sshd", "ssh-keygen", "shell"].map(|program| format!("ssh/{program}")));
     assert!(used.is_subset(&files), "{files:?}");
 
     let steps = last_stage("tools");
     let copied = named(&steps, "COPY");
     assert!(copied.iter().any(|one| one.ends_with(&format!(" {TOOLS_IMAGE_DIR}/bin/workspace-agent"))), "{copied:?}");
+    assert!(copied.iter().any(|one| one.ends_with(&format!(" {TOOLS_IMAGE_DIR}/ssh"))), "{copied:?}");
     let run = named(&steps, "RUN").join("\n");
     // The link has to lead to the same when it has been copied: nowhere outside what is copied.
     assert!(run.contains(&format!("ln -s ../lib/code-server/bin/code-server {TOOLS_IMAGE_DIR}/bin/code-server")));

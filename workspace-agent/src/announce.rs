@@ -14,7 +14,7 @@ use tunnel_proto::hello::Welcome;
 
 use crate::dial::Observer;
 use crate::listening::{AnnouncedPorts, LocalAddress};
-use crate::ports::{self, Ports};
+use crate::ports::{self, OwnPorts, Ports};
 use crate::{AgentEvent, Options};
 
 /// Interval at which new ports are announced at a terminal.
@@ -48,11 +48,12 @@ pub fn ready_file(path: PathBuf) -> Observer {
 /// which something begins to listen, for as long as the agent has it.
 #[must_use]
 pub fn observer(options: &Options) -> Observer {
-    let (ports, terminal) = (options.ports.clone(), options.terminal.is_some());
+    let ports = options.ports.clone();
+    let own = OwnPorts { terminal: options.terminal.is_some(), ssh: options.ssh.is_some() };
     let (sender, receiver) = sync_channel::<LocalAddress>(1);
     let writer = std::thread::Builder::new().name("announce".to_owned()).stack_size(STACK_BYTES);
     // Without a thread nothing is announced, and the agent runs all the same.
-    drop(writer.spawn(move || announce(&receiver, &ports, terminal)));
+    drop(writer.spawn(move || announce(&receiver, &ports, own)));
     let mut sender: Option<SyncSender<LocalAddress>> = Some(sender);
     let goes_on = stdout().is_terminal();
     Box::new(move |event| {
@@ -75,9 +76,9 @@ fn place(welcome: &Welcome) -> LocalAddress {
     LocalAddress { workspace: welcome.workspace.clone(), url }
 }
 
-fn announce(connected: &Receiver<LocalAddress>, ports: &Arc<Ports>, terminal: bool) {
+fn announce(connected: &Receiver<LocalAddress>, ports: &Arc<Ports>, own: OwnPorts) {
     let Ok(mut place) = connected.recv() else { return };
-    let listening = ports::listening(ports, terminal).ok();
+    let listening = ports::listening(ports, own).ok();
     let mut announced = AnnouncedPorts::default();
     announced.appeared(listening.as_deref().unwrap_or_default());
     let mut text = place.greeting(listening.as_deref());
@@ -95,7 +96,7 @@ fn announce(connected: &Receiver<LocalAddress>, ports: &Arc<Ports>, terminal: bo
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
-        let appeared = announced.appeared(&ports::listening(ports, terminal).unwrap_or_default());
+        let appeared = announced.appeared(&ports::listening(ports, own).unwrap_or_default());
         text = place.list(&appeared);
     }
 }

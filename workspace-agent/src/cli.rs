@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand};
+use tunnel_proto::ssh::SSH_PORT;
 use tunnel_proto::terminal::TERMINAL_PORT;
 
 pub use self::ci::CiArguments;
@@ -21,7 +22,7 @@ pub use self::size::Size;
 
 use crate::dial::{ClientFiles, Gateway, Transport};
 use crate::ports::{HostArgument, PortArgument, Ports};
-use crate::{MEMORY_BUDGET_BYTES, Options, TerminalOptions, Terminals, TokenSource};
+use crate::{MEMORY_BUDGET_BYTES, Options, SshOptions, SshServer, TerminalOptions, Terminals, TokenSource};
 
 /// The agent inside a workspace: makes its ports reachable through a gateway.
 #[derive(Debug, Parser)]
@@ -82,6 +83,9 @@ Examples:
 
   Expose nothing but one port, and a terminal in the browser (port 60002, for the workspace's owner):
     workspace-agent run --gateway https://gateway.example.com --token-file token --port 3000 --terminal
+
+  Expose nothing but one port, and SSH for the workspace's owner (`gateway ssh`), with no SSH server on the machine:
+    workspace-agent run --gateway https://gateway.example.com --token-file token --port 3000 --ssh-server /opt/workspace-ssh
 
   Get out through a proxy (CONNECT; socks5h:// works too) that requires authentication:
     HTTPS_PROXY=http://user:password@proxy.example.com:3128 \\
@@ -156,6 +160,16 @@ pub struct RunArguments {
     #[arg(long, env = "WORKSPACE_AGENT_TERMINAL")]
     pub terminal: bool,
 
+    /// Offer SSH to the owner of the workspace, at port 60022 and with the OpenSSH server of this folder, which
+    /// deploy/images/ssh-tools.sh makes. Sessions run as the user that runs this agent, who cannot be root. One server process for
+    /// each connection, 64 at most. Without a server there the agent runs all the same, and says so in its log.
+    #[arg(long, value_name = "FOLDER", env = "WORKSPACE_AGENT_SSH_SERVER")]
+    pub ssh_server: Option<PathBuf>,
+
+    /// Folder of the SSH server's key, which is made once; by default one in the home, ~/.local/share/workspace-gateway.
+    #[arg(long, value_name = "FOLDER", env = "WORKSPACE_AGENT_SSH_KEYS")]
+    pub ssh_keys: Option<PathBuf>,
+
     /// Folder of the logs of a pod's containers: from it the gateway learns, when it asks, which commands of the start failed.
     #[arg(long, value_name = "FOLDER", env = "WORKSPACE_AGENT_LOGS_DIR")]
     pub logs_dir: Option<PathBuf>,
@@ -186,12 +200,12 @@ impl RunArguments {
         };
         let exposed: Vec<_> = self.ports.into_iter().map(|PortArgument(port)| port).collect();
         let terminal = self.terminal.then(|| Terminals::new(TerminalOptions::default()));
-        let is_taken =
-            exposed.iter().any(|port| port.number == TERMINAL_PORT) || self.denied_ports.contains(&TERMINAL_PORT);
-        if terminal.is_some() && is_taken {
-            anyhow::bail!(
-                "port {TERMINAL_PORT} is the one of --terminal: it cannot be named by --port or --deny-port as well"
-            );
+        let own = [(TERMINAL_PORT, "--terminal", self.terminal), (SSH_PORT, "--ssh-server", self.ssh_server.is_some())];
+        for (own, flag, is_asked) in own {
+            let is_taken = exposed.iter().any(|port| port.number == own) || self.denied_ports.contains(&own);
+            if is_asked && is_taken {
+                anyhow::bail!("port {own} is the one of {flag}: it cannot be named by --port or --deny-port as well");
+            }
         }
         let default = self.default_port.or_else(|| exposed.first().map(|port| port.number));
         let apps: Vec<_> = self.apps.into_iter().map(|PortArgument(port)| port).collect();
@@ -208,9 +222,17 @@ impl RunArguments {
             lanes: self.lanes,
             memory_budget: self.memory_budget.0,
             terminal,
+            ssh: self.ssh_server.and_then(|tools| ssh_server(tools, self.ssh_keys)),
             logs: self.logs_dir,
         })
     }
+}
+
+/// Makes the SSH server. Without one an agent is of use all the same: the tools of a pod may be older than its agent's settings.
+fn ssh_server(tools: PathBuf, keys: Option<PathBuf>) -> Option<SshServer> {
+    SshServer::new(SshOptions { tools, keys })
+        .inspect_err(|error| tracing::info!(%error, "this agent offers no SSH"))
+        .ok()
 }
 
 /// Reads a gateway's URL, and finds the way to it.
@@ -311,6 +333,18 @@ mod tests {
         for more in [["--port", "60002:protocol=h2"], ["--deny-port", "60002"]] {
             let error = run(&[&["--terminal"][..], &more].concat()).expect("arguments").options().expect_err("taken");
             assert!(error.to_string().contains("60002"), "{error}");
+        }
+    }
+
+    #[test]
+    fn ssh_is_off_unless_there_is_a_server_and_its_port_is_its_own() {
+        let server = |more: &[&str]| run(more).expect("arguments").options().expect("options").ssh;
+        assert!(server(&[]).is_none());
+        assert!(server(&["--ssh-server", "/no/such/folder"]).is_none(), "the agent runs all the same");
+        for more in [["--port", "60022"], ["--deny-port", "60022"]] {
+            let error = run(&[&["--ssh-server", "/x"][..], &more].concat()).expect("arguments").options();
+            let error = error.expect_err("taken").to_string();
+            assert!(error.contains("60022") && error.contains("--ssh-server"), "{error}");
         }
     }
 

@@ -4,6 +4,7 @@
 //! * `dial` keeps it connected: dials, serves channels, redials with jitter, and stops only when a person has to act.
 //! * `ports` decides which local ports are reached, and how; `listening` reads which of them something listens on.
 //! * `terminal`: shells of this machine, and their page. They outlive their connections.
+//! * `ssh`: an SSH server for each channel of its port.
 //! * `start_commands` reads what became of the commands with which a workspace in a pod began.
 //! * `announce` writes to the person who started the agent where the workspace is.
 //! * `git_credential`: a credential helper for git, which asks the gateway.
@@ -23,6 +24,7 @@ pub mod git_credential;
 pub mod listening;
 pub mod ports;
 pub mod program;
+pub mod ssh;
 mod start_commands;
 pub mod terminal;
 
@@ -33,10 +35,12 @@ use tokio_util::sync::CancellationToken;
 use tunnel_proto::hello::{AppProtocol, HostMode, Port};
 use tunnel_proto::limit::{LANES_MAX, SESSION_BUDGET_BYTES};
 use tunnel_proto::mux::ReplicaBudget;
+use tunnel_proto::ssh::SSH_PORT;
 use tunnel_proto::terminal::TERMINAL_PORT;
 
 pub use self::dial::{Agent, AgentEvent, DialEnded, Gateway, LocalMachine, Transport};
 pub use self::ports::Ports;
+pub use self::ssh::{SshOptions, SshServer};
 pub use self::terminal::{TerminalOptions, Terminals};
 
 /// Default memory budget of an agent's sessions, in bytes.
@@ -60,6 +64,8 @@ pub struct Options {
     pub memory_budget: u64,
     /// Terminals that it serves, if it does.
     pub terminal: Option<Terminals>,
+    /// SSH server that it offers, if it does.
+    pub ssh: Option<SshServer>,
     /// Folder of the logs of the workspace's containers, if it is in a pod.
     pub logs: Option<PathBuf>,
 }
@@ -68,9 +74,10 @@ impl Options {
     /// Makes an agent of this machine, whose parts can then be replaced.
     #[must_use]
     pub fn agent(self) -> Agent<LocalMachine> {
-        let Self { gateway, transport, token, ports, lanes, memory_budget, terminal, logs } = self;
+        let Self { gateway, transport, token, ports, lanes, memory_budget, terminal, ssh, logs } = self;
         let told = if terminal.is_some() { with_terminal(&ports) } else { ports.clone() };
-        let network = LocalMachine { gateway, ports, terminals: terminal, logs: logs.map(Into::into) };
+        let told = if ssh.is_some() { with_port(Ports::clone(&told), SSH_PORT).into() } else { told };
+        let network = LocalMachine { gateway, ports, terminals: terminal, ssh, logs: logs.map(Into::into) };
         let lanes = lanes.clamp(1, LANES_MAX);
         Agent { transport, lanes, budget: ReplicaBudget::new(memory_budget), ..Agent::new(network, token, told) }
     }
@@ -81,12 +88,16 @@ impl Options {
 fn with_terminal(ports: &Arc<Ports>) -> Arc<Ports> {
     let mut told = Ports::clone(ports);
     told.default = told.default.or(Some(TERMINAL_PORT));
-    // An empty list means all of them.
-    if !told.exposed.is_empty() && told.exposed.iter().all(|port| port.number != TERMINAL_PORT) {
+    Arc::new(with_port(told, TERMINAL_PORT))
+}
+
+/// Adds a port that an agent serves by itself to those that it names, if it names any: an empty list means all of them.
+fn with_port(mut told: Ports, number: u16) -> Ports {
+    if !told.exposed.is_empty() && told.exposed.iter().all(|port| port.number != number) {
         let (protocol, host) = (AppProtocol::Http1, HostMode::Original);
-        told.exposed.push(Port { number: TERMINAL_PORT, protocol, host });
+        told.exposed.push(Port { number, protocol, host });
     }
-    Arc::new(told)
+    told
 }
 
 /// Source of the token. Never the command line's arguments: those are visible to every process.
@@ -127,9 +138,12 @@ pub async fn run_observed(
     observer: dial::Observer,
     stop: CancellationToken,
 ) -> Result<(), DialEnded> {
-    let terminals = options.terminal.clone();
+    let (terminals, ssh) = (options.terminal.clone(), options.ssh.clone());
     let agent = Agent { observer, ..options.agent() };
     let ended = agent.run(stop).await;
+    if let Some(ssh) = ssh {
+        ssh.close().await;
+    }
     if let Some(terminals) = terminals {
         terminals.close().await;
     }

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use tunnel_proto::ssh::SSH_PORT;
 use tunnel_proto::terminal::{EDITOR_PORT, TERMINAL_PORT};
 
 /// State of a socket that listens (`TCP_LISTEN` of the kernel's `tcp_states.h`).
@@ -127,6 +128,7 @@ fn label(port: u16) -> Option<&'static str> {
     match port {
         EDITOR_PORT => Some("editor"),
         TERMINAL_PORT => Some("terminal"),
+        SSH_PORT => Some("gateway ssh"),
         _ => None,
     }
 }

@@ -13,6 +13,7 @@ use tunnel_link::socket;
 use tunnel_proto::hello::{AppProtocol, HostMode, Port};
 use tunnel_proto::listening::LISTENING_MAX;
 use tunnel_proto::reason::Reason;
+use tunnel_proto::ssh::SSH_PORT;
 use tunnel_proto::terminal::TERMINAL_PORT;
 
 use crate::listening::listeners;
@@ -47,14 +48,31 @@ impl Ports {
     }
 }
 
+/// Ports that this process serves by itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OwnPorts {
+    /// That of terminals.
+    pub terminal: bool,
+    /// That of the SSH server.
+    pub ssh: bool,
+}
+
+impl OwnPorts {
+    /// Returns their numbers.
+    pub fn numbers(self) -> impl Iterator<Item = u16> {
+        let terminal = self.terminal.then_some(TERMINAL_PORT);
+        terminal.into_iter().chain(self.ssh.then_some(SSH_PORT))
+    }
+}
+
 /// Returns the ports on which something listens that a channel could reach, in their order: at most [`LISTENING_MAX`],
-/// and if `terminal`, the one of this process's terminals among them.
+/// and those that this process serves by itself among them.
 ///
 /// Reads the kernel's tables of this process's own network: blocks for as long as that takes.
 ///
 /// # Errors
 /// The system's, where it has no such tables.
-pub fn listening(ports: &Ports, terminal: bool) -> io::Result<Vec<u16>> {
+pub fn listening(ports: &Ports, own: OwnPorts) -> io::Result<Vec<u16>> {
     let mut found = BTreeSet::new();
     found.extend(listeners(&table("/proc/net/tcp")?));
     match table("/proc/net/tcp6") {
@@ -64,9 +82,7 @@ pub fn listening(ports: &Ports, terminal: bool) -> io::Result<Vec<u16>> {
         Err(error) => return Err(error),
     }
     found.retain(|port| ports.allow(*port));
-    if terminal && !ports.denied.contains(&TERMINAL_PORT) {
-        found.insert(TERMINAL_PORT);
-    }
+    found.extend(own.numbers().filter(|port| !ports.denied.contains(port)));
     Ok(found.into_iter().take(LISTENING_MAX).collect())
 }
 
@@ -231,15 +247,20 @@ mod tests {
     async fn what_listens_is_found_unless_it_is_not_exposed() {
         let app = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
         let number = app.local_addr().expect("bound").port();
-        let found = |ports: &Ports, terminal| listening(ports, terminal).expect("tables").contains(&number);
-        assert!(found(&Ports::default(), false));
+        let found = |ports: &Ports| listening(ports, OwnPorts::default()).expect("tables").contains(&number);
+        assert!(found(&Ports::default()));
         let denied = Ports { denied: BTreeSet::from([number]), ..Ports::default() };
-        assert!(!found(&denied, false));
+        assert!(!found(&denied));
         let other = Ports { exposed: vec![port(1)], ..Ports::default() };
-        assert!(!found(&other, false));
-        assert_eq!(listening(&other, true).expect("tables"), [TERMINAL_PORT], "terminals are this process's own");
+        assert!(!found(&other));
+        for (own, expected) in [
+            (OwnPorts { terminal: true, ssh: false }, &[TERMINAL_PORT][..]),
+            (OwnPorts { terminal: true, ssh: true }, &[TERMINAL_PORT, SSH_PORT]),
+        ] {
+            assert_eq!(listening(&other, own).expect("tables"), expected, "terminals and SSH are this process's own");
+        }
         drop(app);
-        assert!(!found(&Ports::default(), false));
+        assert!(!found(&Ports::default()));
     }
 
     #[tokio::test]

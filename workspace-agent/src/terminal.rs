@@ -32,6 +32,7 @@ use tunnel_proto::reason::Reason;
 use self::job::TerminalJob;
 use self::live::LiveTerminal;
 use self::message::Size;
+pub(crate) use self::shell::{choose as choose_shell, is_foreign};
 
 /// Most terminals at a time.
 pub const TERMINALS_MAX: usize = 16;

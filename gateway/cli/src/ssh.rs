@@ -3,9 +3,10 @@
 
 mod command;
 mod include;
+mod probe;
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
@@ -15,20 +16,23 @@ use std::process::Command;
 
 use clap::Args;
 
-use self::command::{SshClient, Unquotable};
+use self::command::{SshClient, SshTarget, Unquotable};
+use self::probe::{Probe, has_server};
 use super::credentials::{Remote, TOKEN_FILE_VARIABLE, signed_in};
 use super::forward::parse_workspace;
 use super::{Console, Exit};
-use gateway_types::{Port, WorkspaceName};
+use gateway_types::{Port, SSH_USER, WorkspaceName};
 
 const SSH_EXAMPLES: &str = "\
 Examples:
   gateway ssh my-app                             a shell in my-app
-  gateway ssh my-app -l dev --port 2222          as another user, on the port where its sshd listens
+  gateway ssh my-app -l dev --port 2222          as another user, on the port where an sshd of its own listens
   gateway ssh my-app -- make test                one command; its exit status is this one's
   gateway ssh my-app -- -L 3000:127.0.0.1:3000   whatever else ssh can do
 
-An SSH server has to listen in the workspace. Its keys are remembered as my-app.gateway, in ~/.ssh/gateway_known_hosts.";
+Workspaces in Kubernetes have an SSH server that needs no key and no password (port 60022, user workspace), and so has a machine \
+whose agent runs with --ssh-server. Elsewhere one has to listen in the workspace. Keys of servers are remembered by the workspace's \
+name, in ~/.ssh/gateway_known_hosts.";
 
 const CONFIG_EXAMPLES: &str = "\
 Examples:
@@ -51,12 +55,12 @@ pub struct SshArgs {
     /// The workspace.
     #[arg(value_name = "NAME", value_parser = parse_workspace)]
     pub workspace: WorkspaceName,
-    /// User to log in as [default: what ssh's own configuration says].
+    /// User to log in as [default: workspace on port 60022, else what ssh's own configuration says].
     #[arg(long, short, value_name = "USER")]
     pub login: Option<OsString>,
-    /// The port on which the workspace's SSH server listens.
-    #[arg(long, short, value_name = "PORT", default_value = "22")]
-    pub port: Port,
+    /// The port on which the workspace's SSH server listens [default: 60022 where the agent offers SSH, else 22].
+    #[arg(long, short, value_name = "PORT")]
+    pub port: Option<Port>,
     /// The gateway, and the identity there.
     #[command(flatten)]
     pub remote: Remote,
@@ -72,6 +76,10 @@ pub struct SshConfigArgs {
     /// Put the lines where ssh reads them.
     #[arg(long)]
     pub write: bool,
+    /// Only tell, by the exit status, whether ssh is to use the server of a workspace's agent: what the lines themselves ask. With
+    /// another port than 22 or 60022 it is not.
+    #[arg(long, value_name = "NAME[:PORT]", conflicts_with = "write")]
+    pub probe: Option<Probe>,
     /// The gateway, and the identity there.
     #[command(flatten)]
     pub remote: Remote,
@@ -79,10 +87,19 @@ pub struct SshConfigArgs {
 
 /// Runs `gateway ssh`: becomes ssh, so that terminal, signals and exit status are ssh's own. Returns only if there is
 /// no ssh to become.
-pub fn run_ssh(args: &SshArgs, env: &BTreeMap<String, String>, console: &mut Console) -> Exit {
+pub async fn run_ssh(args: &SshArgs, env: &BTreeMap<String, String>, console: &mut Console) -> Exit {
+    let usual = Port::new(22).filter(|_| args.port.is_none());
+    let probe = Probe { workspace: args.workspace.clone(), port: args.port.or(usual) };
+    let has_server = match signed_in(&args.remote, env) {
+        Ok(signed_in) => has_server(&signed_in, &probe).await,
+        // Told below.
+        Err(_) => false,
+    };
     let prepared = client(&args.remote, env).and_then(|(client, folder)| {
         make_folder(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-        let arguments = client.arguments(&args.workspace, args.port, args.login.as_deref(), &folder);
+        let target = SshTarget::new(&args.workspace, args.port, has_server).ok_or("there is no port 22")?;
+        let login = args.login.as_deref().or(target.has_server.then_some(OsStr::new(SSH_USER)));
+        let arguments = client.arguments(&target, login, &folder);
         arguments.map_err(|error| error.to_string())
     });
     let arguments = match prepared {
@@ -102,7 +119,13 @@ pub fn run_ssh(args: &SshArgs, env: &BTreeMap<String, String>, console: &mut Con
 }
 
 /// Runs `gateway ssh-config`.
-pub fn run_ssh_config(args: &SshConfigArgs, env: &BTreeMap<String, String>, console: &mut Console) -> Exit {
+pub async fn run_ssh_config(args: &SshConfigArgs, env: &BTreeMap<String, String>, console: &mut Console) -> Exit {
+    if let Some(probe) = &args.probe {
+        return match signed_in(&args.remote, env) {
+            Ok(signed_in) if has_server(&signed_in, probe).await => Exit::Success,
+            Ok(_) | Err(_) => Exit::Failed,
+        };
+    }
     let made = client(&args.remote, env)
         .and_then(|(client, folder)| Ok((client.block(&folder).map_err(|error| error.to_string())?, folder)));
     let (block, folder) = match made {

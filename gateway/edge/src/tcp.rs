@@ -32,6 +32,7 @@ use gateway_auth::request::OfferedCredential;
 use gateway_http::fields::has_token;
 use gateway_http::respond::Failure;
 use gateway_net::telemetry::{Metrics, TcpEnd};
+use gateway_types::Port;
 
 /// Bounds of the time before the end of a drain at which a stream is closed: both of its ends hear why before
 /// everything is cut.
@@ -121,7 +122,7 @@ impl Forwarder {
         let asked = handshake(&parts)?;
         let opened = route.session.open(route.grant.port());
         let (channel, accepted) = opened.map_err(|error| failure_of_channel(ChannelError::Open(error)))?;
-        self.accepted(accepted).await?;
+        self.accepted(route.grant.port(), accepted).await?;
         let head = switched(&asked);
         let metrics = metrics.clone();
         metrics.tcp_opened();
@@ -138,8 +139,10 @@ impl Forwarder {
     }
 
     /// Waits until the port has answered.
-    async fn accepted(&self, accepted: oneshot::Receiver<Result<(), Reason>>) -> Result<(), Failure> {
+    async fn accepted(&self, port: Port, accepted: oneshot::Receiver<Result<(), Reason>>) -> Result<(), Failure> {
         match tokio::time::timeout(self.timeouts.channel_open, accepted).await {
+            // What the agent starts there is no app.
+            Ok(Ok(Err(Reason::AppReset))) if port.is_ssh() => Err(Failure::SshNotStarted),
             Ok(Ok(answer)) => answer.map_err(failure_of_reason),
             // The session ended meanwhile.
             Ok(Err(_gone)) => Err(Failure::SessionLost),

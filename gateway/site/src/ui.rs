@@ -210,6 +210,8 @@ async fn row(pages: Pages<'_>, workspace: &Workspace, managed: Option<&ManagedWo
     known.extend(session.listening().await.iter().flat_map(|ports| ports.iter()));
     let named: String = known
         .into_iter()
+        // No link leads there.
+        .filter(|port| !port.is_ssh())
         .take(PORTS_SHOWN_MAX)
         .map(|port| match port.label() {
             Some(label) => link(Some(port), &format!("{label} (port {port})")),

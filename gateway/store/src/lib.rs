@@ -72,7 +72,7 @@ use self::sqlite::Keeper;
 use gateway_config::{BadStoreUrl, StoreConfig, StoreUrl};
 use gateway_net::availability::Availability;
 use gateway_types::token::NoRandomness;
-use gateway_types::{TerminalForAll, UnixSeconds, WorkspaceName};
+use gateway_types::{RefusedShare, UnixSeconds, WorkspaceName};
 
 pub use certificates::Orderer;
 pub use changed_rows::{ChangedRow, ChangedRows, ChangedRowsReader};
@@ -247,7 +247,7 @@ pub enum StoreError {
     },
     /// Such a share is not allowed.
     #[error(transparent)]
-    Share(#[from] TerminalForAll),
+    Share(#[from] RefusedShare),
     /// No token or seal could be made.
     #[error(transparent)]
     Randomness(#[from] NoRandomness),

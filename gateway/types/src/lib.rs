@@ -51,7 +51,9 @@ pub use limit::Limit;
 pub use provider::{BadProviderName, PROVIDER_NAME_BYTES_MAX, ProviderName};
 pub use public_url::{BadOrigin, PublicUrl};
 pub use secret::Secret;
-pub use share::{Audience, BadAudience, Share, TerminalForAll};
+pub use tunnel_proto::ssh::{SSH_PORT, SSH_USER};
+
+pub use share::{Audience, BadAudience, RefusedShare, Share};
 pub use template::{BadTemplate, NoName, UserTemplate, WorkspaceTemplate};
 pub use time::{BadTime, Clock, UnixSeconds};
 
@@ -164,8 +166,15 @@ impl Port {
         match self.get() {
             EDITOR_PORT => Some("editor"),
             TERMINAL_PORT => Some("terminal"),
+            SSH_PORT => Some("ssh"),
             _ => None,
         }
+    }
+
+    /// Returns whether this is the port under which agents offer SSH: whoever reaches it has the machine, without any other proof.
+    #[must_use]
+    pub fn is_ssh(self) -> bool {
+        self.get() == SSH_PORT
     }
 
     /// Returns whether this is the port on which agents serve terminals: input there runs on the machine.

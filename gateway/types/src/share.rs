@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use thiserror::Error;
+use tunnel_proto::ssh::SSH_PORT;
 use tunnel_proto::terminal::TERMINAL_PORT;
 
 use super::{BadGroupName, BadUserName, GroupName, Port, UnixSeconds, UserName};
@@ -46,20 +47,32 @@ pub enum BadAudience {
     Group(#[from] BadGroupName),
 }
 
-/// The terminal cannot be shared with unnamed audiences.
+/// A port of this product's own cannot be shared so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error(
-    "port {TERMINAL_PORT} is the workspace's terminal: it can be shared with a user or a group, not with everybody"
-)]
-pub struct TerminalForAll;
+pub enum RefusedShare {
+    /// The terminal, with unnamed audiences.
+    #[error(
+        "port {TERMINAL_PORT} is the workspace's terminal: it can be shared with a user or a group, not with everybody"
+    )]
+    TerminalForAll,
+    /// SSH, with anyone.
+    #[error("port {SSH_PORT} is the workspace's SSH server, which lets its owner in without a password: it cannot be shared")]
+    Ssh,
+}
 
 impl Share {
-    /// Checks whether such a share is allowed: a terminal is shared by name only.
+    /// Checks whether such a share is allowed: a terminal is shared by name only, and SSH not at all.
     ///
     /// # Errors
-    /// [`TerminalForAll`].
-    pub fn check(&self) -> Result<(), TerminalForAll> {
-        if self.port.is_terminal() && !self.audience.is_personal() { Err(TerminalForAll) } else { Ok(()) }
+    /// [`RefusedShare`].
+    pub fn check(&self) -> Result<(), RefusedShare> {
+        if self.port.is_ssh() {
+            return Err(RefusedShare::Ssh);
+        }
+        if self.port.is_terminal() && !self.audience.is_personal() {
+            return Err(RefusedShare::TerminalForAll);
+        }
+        Ok(())
     }
 
     /// Returns whether it is still valid.
@@ -145,15 +158,16 @@ mod tests {
     }
 
     #[test]
-    fn terminal_is_shared_by_name_or_not_at_all() {
+    fn terminal_is_shared_by_name_and_ssh_not_at_all() {
         let check = |port: u16, audience: &str| {
             let audience = audience.parse().unwrap();
             Share { port: Port::new(port).unwrap(), audience, expires_at: None }.check()
         };
         for audience in ["user:ann", "group:devs", "signed-in", "public"] {
             assert_eq!(check(60_001, audience), Ok(()));
-            let expected = if audience.contains(':') { Ok(()) } else { Err(TerminalForAll) };
+            let expected = if audience.contains(':') { Ok(()) } else { Err(RefusedShare::TerminalForAll) };
             assert_eq!(check(60_002, audience), expected, "{audience}");
+            assert_eq!(check(60_022, audience), Err(RefusedShare::Ssh), "{audience}");
         }
     }
 

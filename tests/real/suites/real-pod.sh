@@ -95,6 +95,25 @@ check "what was typed is in the pod's file" says mine 'first line
 typed through the browser: déjà vu 42' 'cat /projects/shop/notes.txt'
 check "the terminal's command ran in the pod, as its user" says mine "$(pod_of mine) 5001" 'cat /projects/shop/proof.txt'
 
+# SSH, with no more than a token.
+(umask 077 && printf '%s\n' "$USER_TOKEN" >"$OUT/user.token")
+AS_USER=(timeout 30 env "HOME=$OUT" "GATEWAY_URL=http://localhost:$PUBLIC" "GATEWAY_TOKEN_FILE=$OUT/user.token")
+pod_ssh() { "${AS_USER[@]}" "$REAL_GATEWAY" ssh mine -- -F none -o BatchMode=yes "$@" </dev/null 2>>"$OUT/ssh.log"; }
+begun=$(now_ms)
+same "gateway ssh logs in to an image that was not prepared for it" "workspace 5001:0 /home/workspace $SECRET_VALUE" \
+  "$(pod_ssh 'echo "$(whoami) $(id -u):$(id -g) $PWD $GREETING"')"
+note "which took $(seconds $(($(now_ms) - begun))) s"
+"${AS_USER[@]}" "$REAL_GATEWAY" ssh-config --write >>"$OUT/ssh.log" 2>&1
+head -c 3000000 /dev/urandom >"$OUT/sent"
+check "scp takes a file there" "${AS_USER[@]}" scp -q -F "$OUT/.ssh/config" "$OUT/sent" mine.gateway:sent
+check "whole" says mine "$(sha256sum <"$OUT/sent" | cut -d ' ' -f 1)" 'sha256sum <~/sent | cut -d " " -f 1'
+same "a terminal is one" 0 "$(pod_ssh -tt 'test -t 0 && stty size >/dev/null; echo $?' | tr -d '\r')"
+FORWARDED=$(free_port)
+spawn forwarded "${AS_USER[@]}" "$REAL_GATEWAY" ssh mine -- -F none -N -L "$FORWARDED:127.0.0.1:$PORT"
+check "-L leads to a port of the pod" until_ok 20 has_text '^served$' curl -sf "http://127.0.0.1:$FORWARDED/"
+stop forwarded
+key=$(in_pod_sh mine 'cat ~/.local/share/workspace-gateway/ssh_host_ed25519_key | sha256sum')
+
 # A container that is killed, and why it ended is told although it runs again.
 pkill -KILL -f /workspace-gateway/scripts/keep-alive.sh
 check "a container that was killed is told with its exit code, and runs again" until_ok 30 has_reason mine 'container beside ended with exit code 137'
@@ -126,6 +145,8 @@ check "and its agent attaches" until_ok 30 attached mine
 check "and its editor answers" until_ok 60 editor_answers mine
 note "started again after $(seconds $(($(now_ms) - begun))) s"
 check "in another pod" test "$(pod_of mine)" != "$first"
+check "gateway ssh knows it again" has_text '^again$' pod_ssh -o StrictHostKeyChecking=yes echo again
+same "by the key that its volume kept" "$key" "$(in_pod_sh mine 'cat ~/.local/share/workspace-gateway/ssh_host_ed25519_key | sha256sum')"
 check "with the files of both volumes" says mine 'kept kept' 'echo $(cat /projects/kept /var/cache/mine/kept)'
 check "and the devfile's command served again" until_ok 20 has_text '^served$' visit -f "http://$(host_of "$PORT" mine)/"
 

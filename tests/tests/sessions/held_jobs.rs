@@ -52,6 +52,7 @@ impl Job {
             lanes: 1,
             memory_budget: MEMORY_BUDGET_BYTES,
             terminal: None,
+            ssh: None,
             logs: None,
         };
         let command =

@@ -131,6 +131,7 @@ impl CiArguments {
             memory_budget: MEMORY_BUDGET_BYTES,
             // Set once there is a job.
             terminal: None,
+            ssh: None,
             logs: None,
         };
         let given = |name| std::env::var(name).ok();

@@ -9,13 +9,15 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, DuplexStream, duplex}
 use tracing::debug;
 use tunnel_proto::listening::{LISTENING_BYTES_MAX, LISTENING_PORT, Listening};
 use tunnel_proto::reason::Reason;
+use tunnel_proto::ssh::SSH_PORT;
 use tunnel_proto::terminal::TERMINAL_PORT;
 
 use super::connect::{Gateway, GatewayConnection, Offer};
 use super::decide::DialFailure;
 use super::socket::AppSocket;
+use crate::ssh::SshServer;
 use crate::Terminals;
-use crate::ports::{self, Ports};
+use crate::ports::{self, OwnPorts, Ports};
 use crate::start_commands;
 
 /// Access of an agent to its gateway, and to the ports of its own machine.
@@ -58,6 +60,8 @@ pub struct LocalMachine {
     pub ports: Arc<Ports>,
     /// The terminals behind [`TERMINAL_PORT`], if there are any.
     pub terminals: Option<Terminals>,
+    /// The SSH server behind [`SSH_PORT`], if there is one.
+    pub ssh: Option<SshServer>,
     /// Folder of the logs of the workspace's containers, if it is in a pod.
     pub logs: Option<Arc<Path>>,
 }
@@ -65,10 +69,11 @@ pub struct LocalMachine {
 impl LocalMachine {
     /// Answers the gateway's question for the ports on which something listens, and for the commands of the start.
     async fn listening(&self) -> Result<DuplexStream, Reason> {
-        let (ports, terminal, logs) = (self.ports.clone(), self.terminals.is_some(), self.logs.clone());
+        let (ports, logs) = (self.ports.clone(), self.logs.clone());
+        let own = OwnPorts { terminal: self.terminals.is_some(), ssh: self.ssh.is_some() };
         let read = tokio::task::spawn_blocking(move || {
             let commands = logs.as_deref().map(start_commands::read).unwrap_or_default();
-            ports::listening(&ports, terminal).map(|ports| Listening { ports, commands })
+            ports::listening(&ports, own).map(|ports| Listening { ports, commands })
         });
         let found = read.await.map_err(|_broken| Reason::Cancelled)?.map_err(|error| {
             debug!(%error, "the ports that listen cannot be read");
@@ -100,6 +105,9 @@ impl Network for LocalMachine {
         if port == LISTENING_PORT {
             return self.listening().await.map(AppSocket::Own);
         }
+        if let Some(ssh) = self.ssh.as_ref().filter(|_| port == SSH_PORT && !self.ports.denied.contains(&port)) {
+            return ssh.open().await.map(AppSocket::Ssh);
+        }
         match &self.terminals {
             // The terminals' port is none of the machine's, so it is open even if other ports are named.
             Some(terminals) if port == TERMINAL_PORT && !self.ports.denied.contains(&port) => {
@@ -114,6 +122,7 @@ impl Network for LocalMachine {
             // A socket that is gone needs no reset.
             AppSocket::Tcp(socket) => socket.set_zero_linger().unwrap_or_default(),
             AppSocket::Own(io) => drop(io),
+            AppSocket::Ssh(connection) => drop(connection),
         }
     }
 }

@@ -7,6 +7,8 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::net::TcpStream;
 
+use crate::ssh::SshConnection;
+
 /// Local end of a channel. Telling the kinds apart costs a comparison for each read and write, and no allocation.
 #[derive(Debug)]
 pub enum AppSocket {
@@ -14,6 +16,8 @@ pub enum AppSocket {
     Tcp(TcpStream),
     /// Stream of this process: its terminals, or its answer about ports.
     Own(DuplexStream),
+    /// An SSH server of this process.
+    Ssh(SshConnection),
 }
 
 impl AsyncRead for AppSocket {
@@ -21,6 +25,7 @@ impl AsyncRead for AppSocket {
         match self.get_mut() {
             Self::Tcp(socket) => Pin::new(socket).poll_read(context, buffer),
             Self::Own(io) => Pin::new(io).poll_read(context, buffer),
+            Self::Ssh(ssh) => Pin::new(&mut ssh.stream).poll_read(context, buffer),
         }
     }
 }
@@ -30,6 +35,7 @@ impl AsyncWrite for AppSocket {
         match self.get_mut() {
             Self::Tcp(socket) => Pin::new(socket).poll_write(context, bytes),
             Self::Own(io) => Pin::new(io).poll_write(context, bytes),
+            Self::Ssh(ssh) => Pin::new(&mut ssh.stream).poll_write(context, bytes),
         }
     }
 
@@ -41,6 +47,7 @@ impl AsyncWrite for AppSocket {
         match self.get_mut() {
             Self::Tcp(socket) => Pin::new(socket).poll_write_vectored(context, buffers),
             Self::Own(io) => Pin::new(io).poll_write_vectored(context, buffers),
+            Self::Ssh(ssh) => Pin::new(&mut ssh.stream).poll_write_vectored(context, buffers),
         }
     }
 
@@ -48,6 +55,7 @@ impl AsyncWrite for AppSocket {
         match self {
             Self::Tcp(socket) => socket.is_write_vectored(),
             Self::Own(io) => io.is_write_vectored(),
+            Self::Ssh(ssh) => ssh.stream.is_write_vectored(),
         }
     }
 
@@ -55,6 +63,7 @@ impl AsyncWrite for AppSocket {
         match self.get_mut() {
             Self::Tcp(socket) => Pin::new(socket).poll_flush(context),
             Self::Own(io) => Pin::new(io).poll_flush(context),
+            Self::Ssh(ssh) => Pin::new(&mut ssh.stream).poll_flush(context),
         }
     }
 
@@ -62,6 +71,7 @@ impl AsyncWrite for AppSocket {
         match self.get_mut() {
             Self::Tcp(socket) => Pin::new(socket).poll_shutdown(context),
             Self::Own(io) => Pin::new(io).poll_shutdown(context),
+            Self::Ssh(ssh) => Pin::new(&mut ssh.stream).poll_shutdown(context),
         }
     }
 }

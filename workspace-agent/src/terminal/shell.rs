@@ -62,13 +62,14 @@ pub(super) fn into_io(error: pty_process::Error) -> io::Error {
     io::Error::other(error)
 }
 
-fn is_foreign(name: &OsStr, without: &[OsString]) -> bool {
+/// Returns whether a variable is none of what a shell of the workspace gets: the agent's own, or about another terminal.
+pub(crate) fn is_foreign(name: &OsStr, without: &[OsString]) -> bool {
     let is_setting = name.as_encoded_bytes().starts_with(SETTINGS);
     is_setting || FOREIGN.iter().any(|foreign| name == *foreign) || without.iter().any(|left| name == left)
 }
 
 /// Chooses the shell: the one that was named, the one of the environment if it can be started, one that is there.
-fn choose(named: Option<&Path>, environment: Option<OsString>) -> PathBuf {
+pub(crate) fn choose(named: Option<&Path>, environment: Option<OsString>) -> PathBuf {
     if let Some(named) = named {
         return named.to_owned();
     }

@@ -125,6 +125,17 @@ fn terminal_is_open_to_nobody_who_is_not_named() {
 }
 
 #[test]
+fn ssh_is_its_owners_alone_whatever_is_stored() {
+    let ssh = Port::new(60_022).unwrap();
+    let shape = RequestShape { purpose: Purpose::Change, source: RequestSource::Unstated };
+    let share = |audience: &str| Share { port: ssh, audience: audience.parse().unwrap(), expires_at: None };
+    let record = Some((user("ann"), None, ["public", "signed-in", "user:bob"].map(share).to_vec()));
+    assert_eq!(ask(None, &record, ssh, shape), Decision::Unauthorized);
+    assert_eq!(ask(Some(&by("bob", Via::ApiToken)), &record, ssh, shape), Decision::NotFound);
+    assert!(matches!(ask(Some(&by("ann", Via::ApiToken)), &record, ssh, shape), Decision::Allow(_)));
+}
+
+#[test]
 fn owner_reaches_the_exposed_port_and_no_other() {
     let principal = by("ann", Via::ApiToken);
     let shape = RequestShape { purpose: Purpose::Change, source: RequestSource::Unstated };

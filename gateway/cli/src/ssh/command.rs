@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use gateway_types::PublicUrl;
-use gateway_types::{Port, WorkspaceName};
+use gateway_types::{Port, SSH_PORT, SSH_USER, WorkspaceName};
 
 /// File with the keys of workspaces' SSH servers, beside ssh's own file.
 const KNOWN_HOSTS: &str = "gateway_known_hosts";
@@ -28,10 +28,39 @@ pub(super) struct SshClient {
 #[error("a path has a line end, a double quote or a backslash, or is not UTF-8, which ssh's configuration cannot hold")]
 pub(super) struct Unquotable;
 
+/// Port of a workspace for ssh.
+#[derive(Clone, Debug)]
+pub(super) struct SshTarget<'a> {
+    pub(super) workspace: &'a WorkspaceName,
+    pub(super) port: Port,
+    /// The server is the agent's: it is known apart from another one of the workspace, as ssh tells ports of a host apart.
+    pub(super) has_server: bool,
+}
+
+impl<'a> SshTarget<'a> {
+    /// Chooses the port: the one that was asked for, the one of the agent's server if there is one, or that of every SSH server.
+    pub(super) fn new(workspace: &'a WorkspaceName, asked: Option<Port>, has_server: bool) -> Option<Self> {
+        let port = asked.or(Port::new(if has_server { SSH_PORT } else { 22 }))?;
+        Some(Self { workspace, port, has_server: port.is_ssh() })
+    }
+
+    /// Returns the name by which the server's key is remembered.
+    fn alias(&self) -> String {
+        let Self { workspace, has_server, .. } = self;
+        if *has_server { format!("[{workspace}.gateway]:{SSH_PORT}") } else { format!("{workspace}.gateway") }
+    }
+}
+
 impl SshClient {
     /// Writes the proxy command for a host and port, which may be ssh's own `%h` and `%p`.
     fn proxy_command(&self, host: &str, port: &str) -> Result<String, Unquotable> {
-        let mut words = vec![word(&self.program)?, "forward".to_owned(), "--stdio".to_owned()];
+        self.words(&["forward", "--stdio"], &[host, port])
+    }
+
+    /// Writes a command of this program for the user's shell, with words before and after those that say who asks.
+    fn words(&self, before: &[&str], after: &[&str]) -> Result<String, Unquotable> {
+        let mut words = vec![word(&self.program)?];
+        words.extend(before.iter().map(|word| (*word).to_owned()));
         words.push("--gateway".to_owned());
         words.push(shell(&self.gateway.to_string())?);
         for (flag, path) in [("--token-file", &self.token_file), ("--ca-file", &self.ca_file)] {
@@ -40,8 +69,7 @@ impl SshClient {
                 words.push(word(path)?);
             }
         }
-        words.push(host.to_owned());
-        words.push(port.to_owned());
+        words.extend(after.iter().map(|word| (*word).to_owned()));
         Ok(words.join(" "))
     }
 
@@ -51,15 +79,15 @@ impl SshClient {
     /// [`Unquotable`].
     pub(super) fn arguments(
         &self,
-        workspace: &WorkspaceName,
-        port: Port,
+        target: &SshTarget<'_>,
         login: Option<&OsStr>,
         folder: &Path,
     ) -> Result<Vec<OsString>, Unquotable> {
         let known_hosts = known_hosts(folder)?;
+        let SshTarget { workspace, port, .. } = target;
         let options = [
             format!("ProxyCommand={}", self.proxy_command(workspace.as_str(), &port.to_string())?),
-            format!("HostKeyAlias={workspace}.gateway"),
+            format!("HostKeyAlias={}", target.alias()),
             format!("UserKnownHostsFile={known_hosts}"),
             "StrictHostKeyChecking=accept-new".to_owned(),
         ];
@@ -74,15 +102,20 @@ impl SshClient {
         Ok(arguments)
     }
 
-    /// Writes the lines for ssh's configuration.
+    /// Writes the lines for ssh's configuration. Which port a workspace has, and so which user, is asked anew for each connection:
+    /// workspaces come and go.
     ///
     /// # Errors
     /// [`Unquotable`].
     pub(super) fn block(&self, folder: &Path) -> Result<String, Unquotable> {
         let proxy_command = self.proxy_command("%h", "%p")?;
+        let probe = self.words(&["ssh-config", "--probe", "%h:%p"], &[])?;
         let known_hosts = known_hosts(folder)?;
         Ok(format!(
             "# Workspaces behind {}, by the names that they have there. Written by `gateway ssh-config`.\n\
+             Match host *.gateway exec \"{probe}\"\n\
+             \x20   Port {SSH_PORT}\n\
+             \x20   User {SSH_USER}\n\
              Host *.gateway\n\
              \x20   ProxyCommand {proxy_command}\n\
              \x20   UserKnownHostsFile {known_hosts}\n\
@@ -144,7 +177,8 @@ mod tests {
         let port = Port::new(2222).expect("a port");
         let home = Path::new("/h/a b/.ssh");
         let client = SshClient { token_file: Some("/t".into()), ..client("/opt/my tools/gateway") };
-        let arguments = client.arguments(&workspace, port, Some(OsStr::new("dev")), home).expect("quotable");
+        let target = SshTarget::new(&workspace, Some(port), true).expect("a target");
+        let arguments = client.arguments(&target, Some(OsStr::new("dev")), home).expect("quotable");
         let arguments: Vec<_> = arguments.iter().map(|argument| argument.to_str().expect("text")).collect();
         assert_eq!(
             arguments,
@@ -166,12 +200,30 @@ mod tests {
     }
 
     #[test]
+    fn server_of_the_agent_is_taken_where_there_is_one_and_no_port_is_named() {
+        let workspace = "my-app".parse().expect("a name");
+        let told = |asked: Option<u16>, has_server| {
+            let target = SshTarget::new(&workspace, asked.and_then(Port::new), has_server).expect("a target");
+            (target.port.get(), target.alias())
+        };
+        let own = || (60_022, "[my-app.gateway]:60022".to_owned());
+        let other = |port| (port, "my-app.gateway".to_owned());
+        assert_eq!(told(None, true), own());
+        assert_eq!(told(None, false), other(22));
+        assert_eq!(told(Some(2222), true), other(2222));
+        assert_eq!(told(Some(60_022), false), own());
+    }
+
+    #[test]
     fn configuration_holds_for_every_workspace() {
         let block = client("/usr/bin/gateway").block(Path::new("/h/100%/.ssh")).expect("quotable");
         assert_eq!(
             block,
             "# Workspaces behind https://gateway.example.com, by the names that they have there. Written by `gateway \
              ssh-config`.\n\
+             Match host *.gateway exec \"/usr/bin/gateway ssh-config --probe %h:%p --gateway https://gateway.example.com\"\n    \
+             Port 60022\n    \
+             User workspace\n\
              Host *.gateway\n    \
              ProxyCommand /usr/bin/gateway forward --stdio --gateway https://gateway.example.com %h %p\n    \
              UserKnownHostsFile \"/h/100%%/.ssh/gateway_known_hosts\"\n    \

@@ -51,6 +51,9 @@ impl TunnelRefusal {
             "port_not_allowed" => format!("you may not reach {target}"),
             "workspace_stopped" => format!("{workspace} is not running"),
             "agent_absent" => format!("{workspace} has no connection to the gateway now"),
+            "port_closed" if name == Some("ssh_not_started") => {
+                format!("the SSH server of {workspace} does not start: the agent's log says why")
+            }
             "port_closed" => format!("nothing listens on {target}"),
             "open_timeout" => format!("{workspace} did not open {target} in time"),
             "session_lost" => format!("{workspace} lost its connection to the gateway"),
@@ -113,6 +116,8 @@ mod tests {
         check("agent_absent", "my-app has no connection to the gateway now (agent_absent)");
         check("port_closed", "nothing listens on port 22 of my-app (port_closed)");
         check("something_new", "A sentence (something_new)");
+        let ssh = TunnelRefusal::of_answer(&target(), "port_closed", "", Some("ssh_not_started"));
+        assert!(ssh.to_string().starts_with("the SSH server of my-app does not start: "), "{ssh}");
         let limit = TunnelRefusal::of_answer(&target(), "overloaded", "", Some("limits.requests_per_workspace"));
         assert!(limit.to_string().ends_with("(overloaded: limits.requests_per_workspace)"), "{limit}");
     }

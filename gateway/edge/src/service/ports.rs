@@ -103,6 +103,8 @@ impl Edge {
             }
             (Visibility::Shared, None) => {}
         }
+        // No link leads there.
+        found.retain(|port, _| !port.is_ssh());
         let url = |port| self.hosts.site.workspace(&self.hosts.rules.format(&address.name, Some(port)), "/");
         let links = found.into_iter().map(|(port, listens)| PortLink { port, url: url(port), listens }).collect();
         let is_any_exposed = seen == Visibility::Owner && session.ports().is_empty();

@@ -227,13 +227,14 @@ impl Edge {
         })
     }
 
-    /// Step 8. Raw bytes could claim any sender, and the agent believes what comes in at the terminal port.
+    /// Step 8. Raw bytes could claim any sender, and the agent believes what comes in at the terminal port. At the SSH port a token
+    /// counts alone: a page that has a cookie could speak to a server there which asks for no password.
     fn admit(&self, route: &GrantedRoute, is_tcp: bool) -> Result<RequestPermits, Failure> {
         let port: Port = route.grant.port();
         if self.refuses_requests() {
             return Err(Failure::Draining);
         }
-        if !route.session.exposes(port) || (is_tcp && port.is_terminal()) {
+        if !route.session.exposes(port) || (is_tcp && port.is_terminal()) || (!is_tcp && port.is_ssh()) {
             return Err(Failure::PortNotAllowed);
         }
         let workspace = route.session.requests.clone().try_acquire_owned();

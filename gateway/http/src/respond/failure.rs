@@ -27,6 +27,8 @@ pub enum Failure {
     PortClosed,
     /// Something listens, and closed the connection without a proper answer (a kind of `port_closed`).
     AppClosed,
+    /// The agent offers SSH, and its server does not start (a kind of `port_closed`).
+    SshNotStarted,
     /// Something listens, and its answer is no HTTP, or could be read in two ways (a kind of `port_closed`).
     AppAnswerInvalid,
     /// The channel was not opened in time.
@@ -98,7 +100,7 @@ impl Failure {
             Self::PortNotAllowed => "port_not_allowed",
             Self::WorkspaceStopped => "workspace_stopped",
             Self::AgentAbsent | Self::AgentUnreachable => "agent_absent",
-            Self::PortClosed | Self::AppClosed | Self::AppAnswerInvalid => "port_closed",
+            Self::PortClosed | Self::AppClosed | Self::SshNotStarted | Self::AppAnswerInvalid => "port_closed",
             Self::OpenTimeout => "open_timeout",
             Self::ResponseTimeout => "response_timeout",
             Self::SessionLost => "session_lost",
@@ -126,7 +128,11 @@ impl Failure {
             | Self::AgentUnreachable
             | Self::Overloaded { .. }
             | Self::Draining => StatusCode::SERVICE_UNAVAILABLE,
-            Self::PortClosed | Self::AppClosed | Self::AppAnswerInvalid | Self::SessionLost => StatusCode::BAD_GATEWAY,
+            Self::PortClosed
+            | Self::AppClosed
+            | Self::SshNotStarted
+            | Self::AppAnswerInvalid
+            | Self::SessionLost => StatusCode::BAD_GATEWAY,
             Self::OpenTimeout | Self::ResponseTimeout => StatusCode::GATEWAY_TIMEOUT,
             Self::BadRequest { .. } => StatusCode::BAD_REQUEST,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
@@ -165,6 +171,7 @@ impl Failure {
             Self::NoDefaultPort => Some("no_default_port"),
             Self::AgentUnreachable => Some("peer"),
             Self::AppClosed => Some("app_closed"),
+            Self::SshNotStarted => Some("ssh_not_started"),
             Self::AppAnswerInvalid => Some("app_answer_invalid"),
             Self::ResponseTimeout => Some("timeouts.response_header"),
             Self::CookiesTooLarge => Some("cookies"),
@@ -203,6 +210,7 @@ impl Failure {
             | Self::WorkspaceStopped
             | Self::PortClosed
             | Self::AppClosed
+            | Self::SshNotStarted
             | Self::AppAnswerInvalid
             | Self::OpenTimeout
             | Self::ResponseTimeout
@@ -235,6 +243,7 @@ impl Failure {
             | Self::NoDefaultPort
             | Self::SignInRequired
             | Self::PortNotAllowed
+            | Self::SshNotStarted
             | Self::AppAnswerInvalid
             | Self::OpenTimeout
             | Self::ResponseTimeout
@@ -273,6 +282,7 @@ impl Failure {
             | Self::AgentUnreachable
             | Self::PortClosed
             | Self::AppClosed
+            | Self::SshNotStarted
             | Self::AppAnswerInvalid
             | Self::OpenTimeout
             | Self::ResponseTimeout
@@ -293,6 +303,7 @@ impl Failure {
             Self::AgentAbsent | Self::AgentUnreachable => &AGENT_ABSENT,
             Self::PortClosed => &PORT_CLOSED,
             Self::AppClosed => &APP_CLOSED,
+            Self::SshNotStarted => &SSH_NOT_STARTED,
             Self::AppAnswerInvalid => &APP_ANSWER_INVALID,
             Self::OpenTimeout => &OPEN_TIMEOUT,
             Self::ResponseTimeout => &RESPONSE_TIMEOUT,
@@ -363,6 +374,12 @@ const APP_CLOSED: Words = Words {
     title: "The app hung up",
     text: "A program listens on this port, but it closed the connection before it had answered.",
     hint: "Look at the app's own log. The port must speak HTTP.",
+};
+
+const SSH_NOT_STARTED: Words = Words {
+    title: "The SSH server does not start",
+    text: "The workspace has an SSH server, but it does not start.",
+    hint: "The agent's log says why. The terminal of the workspace works without it.",
 };
 
 const APP_ANSWER_INVALID: Words = Words {

@@ -11,6 +11,7 @@ const TABLE: [(Failure, &str, u16, Option<&str>); 24] = [
     (Failure::AgentUnreachable, "agent_absent", 503, Some("3")),
     (Failure::PortClosed, "port_closed", 502, None),
     (Failure::AppClosed, "port_closed", 502, None),
+    (Failure::SshNotStarted, "port_closed", 502, None),
     (Failure::AppAnswerInvalid, "port_closed", 502, None),
     (Failure::OpenTimeout, "open_timeout", 504, None),
     (Failure::ResponseTimeout, "response_timeout", 504, None),

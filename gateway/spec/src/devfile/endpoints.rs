@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use tunnel_proto::ssh::SSH_PORT;
 use tunnel_proto::terminal::TERMINAL_PORT;
 
 use super::{EDITOR_PORT, Endpoint, Exposure, names};
 use crate::document::{MapFields, Problems, ValueAt, show};
 
 /// Ports of our own programs, and the names of these.
-const RESERVED: [(u16, &str); 2] = [(EDITOR_PORT, "the editor"), (TERMINAL_PORT, "the terminal")];
+const RESERVED: [(u16, &str); 3] =
+    [(EDITOR_PORT, "the editor"), (TERMINAL_PORT, "the terminal"), (SSH_PORT, "the SSH server")];
 
 const PROTOCOLS: [&str; 6] = ["http", "https", "ws", "wss", "tcp", "udp"];
 

@@ -158,7 +158,8 @@ fn passwd() -> String {
 fn agent(plan: &ObjectPlan<'_>) -> String {
     let mut text = format!(
         "export WORKSPACE_AGENT_TERMINAL=true WORKSPACE_AGENT_READY_FILE=\"$GW_READY_FILE\" \\\n  \
-         WORKSPACE_AGENT_LOGS_DIR={LOGS_DIR}\n\
+         WORKSPACE_AGENT_LOGS_DIR={LOGS_DIR} WORKSPACE_AGENT_SSH_SERVER={TOOLS_DIR}/ssh \\\n  \
+         WORKSPACE_AGENT_SSH_KEYS={HOME_DIR}/.local/share/workspace-gateway\n\
          exec {TOOLS_DIR}/bin/workspace-agent run --gateway {} --token-file {FILES_DIR}/{AGENT_TOKEN_FILE} \\\n  \
          --default-port {EDITOR_PORT}",
         shell::word(plan.gateway_url()),

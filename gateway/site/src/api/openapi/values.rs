@@ -39,7 +39,7 @@ pub(super) fn new_executor() -> Object {
 
 /// Labels of the product's own ports.
 pub(in crate::api) fn label() -> Object {
-    one_of_or_null(["editor", "terminal"])
+    one_of_or_null(["editor", "terminal", "ssh"])
         .schema_type(SchemaType::from_iter([Type::String, Type::Null]))
         .description(Some("Contents, where the product made it."))
         .build()

@@ -25,7 +25,7 @@ pub(super) async fn page(api: &ApiShared, workspace: &Workspace) -> Response {
                 Some(ports) => ports.to_vec(),
                 None => session.ports().iter().filter_map(|port| Port::new(port.number)).collect(),
             };
-            let rows: String = known.iter().map(|port| row(api, workspace, *port)).collect();
+            let rows: String = known.iter().filter(|port| !port.is_ssh()).map(|port| row(api, workspace, *port)).collect();
             let rows = if rows.is_empty() { "<li>Nothing listens on a port yet.</li>".to_owned() } else { rows };
             format!("<p class=\"state\">Connected</p><ul>{rows}</ul>")
         }
