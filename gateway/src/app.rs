@@ -2,6 +2,7 @@
 //! its submodules, that knows every crate.
 
 mod assemble;
+mod busy;
 mod certificates;
 mod changes;
 mod ci;

@@ -264,6 +264,8 @@ fn provider(folder: &Path) -> CiProvider {
         active_max: 24 * hour,
         stopped_max: 24 * hour,
         age_max: 48 * hour,
+        idle_minutes: 0,
+        max_idle_minutes: 0,
     }
 }
 

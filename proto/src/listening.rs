@@ -75,13 +75,15 @@ pub struct Listening {
     pub ports: Vec<u16>,
     /// The commands that began with it, those that failed first.
     pub commands: Vec<StartCommand>,
+    /// Seconds since which a command in it wants to be waited for; of several, the youngest's. An older peer skips it.
+    pub busy_seconds: Option<u32>,
 }
 
 impl Listening {
     /// Makes one of ports alone.
     #[must_use]
     pub fn of_ports(ports: impl IntoIterator<Item = u16>) -> Self {
-        Self { ports: ports.into_iter().collect(), commands: Vec::new() }
+        Self { ports: ports.into_iter().collect(), ..Self::default() }
     }
 
     /// Writes the message: the first [`LISTENING_MAX`] ports, and as many commands as there is room for in
@@ -90,7 +92,7 @@ impl Listening {
     pub fn encode(mut self) -> Bytes {
         let one = |number: u16| wire::ListeningPort { number: u32::from(number) };
         let ports = self.ports.into_iter().take(LISTENING_MAX).map(one).collect();
-        let mut message = wire::Listening { ports, commands: Vec::new() };
+        let mut message = wire::Listening { ports, commands: Vec::new(), busy_seconds: self.busy_seconds };
         self.commands.sort_by_key(|command| !command.has_failed());
         for command in self.commands.iter().take(COMMANDS_MAX) {
             message.commands.push(command.to_wire());
@@ -125,7 +127,8 @@ impl Listening {
             let wire::StartCommand { container, id, status, last_line } = command;
             StartCommand { container, id, status, last_line }.plain()
         };
-        Ok(Self { ports, commands: message.commands.into_iter().take(COMMANDS_MAX).map(command).collect() })
+        let commands = message.commands.into_iter().take(COMMANDS_MAX).map(command).collect();
+        Ok(Self { ports, commands, busy_seconds: message.busy_seconds })
     }
 }
 
@@ -160,8 +163,9 @@ mod tests {
 
     #[test]
     fn what_is_no_port_and_no_message_is_refused() {
-        let zero = wire::Listening { ports: vec![wire::ListeningPort { number: 0 }], commands: Vec::new() };
-        let large = wire::Listening { ports: vec![wire::ListeningPort { number: 65_536 }], commands: Vec::new() };
+        let zero = wire::Listening { ports: vec![wire::ListeningPort { number: 0 }], ..wire::Listening::default() };
+        let large =
+            wire::Listening { ports: vec![wire::ListeningPort { number: 65_536 }], ..wire::Listening::default() };
         for bytes in [zero.encode_to_vec(), large.encode_to_vec(), vec![0x0a, 0xff], b"HTTP/1.1 200 OK".to_vec()] {
             assert_eq!(Listening::decode(&bytes), Err(BadListening), "{bytes:?}");
         }
@@ -176,14 +180,14 @@ mod tests {
             last_line: format!("\u{1b}[31m{}\n", "é".repeat(200)),
         };
         let commands = (0..40).map(|number| command(number, (number % 2 == 1).then_some(243))).collect();
-        let bytes = Listening { ports: (1..=256).collect(), commands }.encode();
+        let bytes = Listening { ports: (1..=256).collect(), commands, busy_seconds: Some(u32::MAX) }.encode();
         assert!(bytes.len() <= LISTENING_BYTES_MAX, "{} bytes", bytes.len());
         let said = Listening::decode(&bytes).expect("a message");
         assert_eq!(said.ports.len(), 256);
         assert!(said.commands.len() > 8 && said.commands.iter().all(StartCommand::has_failed), "{:?}", said.commands);
         let line = &said.commands[0].last_line;
         assert!(line.len() <= COMMAND_TEXT_BYTES_MAX && line.starts_with(" [31mé"), "{line:?}");
-        let running = Listening { ports: Vec::new(), commands: vec![command(0, None)] };
+        let running = Listening { commands: vec![command(0, None)], busy_seconds: Some(7), ..Listening::default() };
         assert_eq!(Listening::decode(&running.encode()).expect("a message").commands[0].status, None);
     }
 }

@@ -21,7 +21,7 @@ PODS=(cluster-scenarios kubernetes-frozen kubernetes-trouble kubernetes-limits k
 MACHINES=(real-pod git-credentials replicas)
 EDITORS=(ci-workspace workspace-scripts kubernetes-pod code-server ci-job ci-schema acme environments-trouble ssh workspace-ssh memory sign-in terminal
   demo agent-life)
-OTHERS=(environments store outage h2spec load-balancers http-server getting-out websocket vite environment-templates grpc)
+OTHERS=(environments idle store outage h2spec load-balancers http-server getting-out websocket vite environment-templates grpc)
 # Seconds for one suite, against those that hang: the longest takes 200.
 LIMIT=1200
 

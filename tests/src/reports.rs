@@ -1,7 +1,7 @@
 //! Clusters as far as the store knows them: for tests in which no cluster agent runs, and the test says what one would report.
 
 use gateway_store::{ManagedWorkspace, Observation, Store, wall_clock};
-use gateway_types::ActualState;
+use gateway_types::{ActualState, IdleLimit};
 use gateway_workspaces::addresses::Addresses;
 use gateway_workspaces::changes::{ChangeNotice, Changes};
 use gateway_workspaces::service::{NewOn, NewWorkspace, Workspaces};
@@ -29,7 +29,7 @@ impl TestGateway {
         let workspaces = Workspaces::new(self.store.clone(), self.changes.clone(), addresses);
         let (name, cluster) = (name.parse().unwrap(), cluster.parse().unwrap());
         let on = NewOn::Kubernetes { cluster, projects: Vec::new(), editor: None };
-        let new = NewWorkspace { name, on, devfile: None, variables: Vec::new() };
+        let new = NewWorkspace { name, on, devfile: None, variables: Vec::new(), idle: IdleLimit::Inherited };
         workspaces.create(&"dev".parse().unwrap(), new, wall_clock()).await.expect("a workspace")
     }
 

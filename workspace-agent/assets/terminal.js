@@ -200,9 +200,43 @@ async function choose(choice) {
   }
 }
 
+// --- the idle stop -----------------------------------------------------------------------------------------------------------
+
+const IDLE_PATH = "/.gateway/idle"; // the gateway's own, on the workspace's host
+const IDLE_MS = [2_000, 20_000]; // between two looks: sooner, the nearer the stop is
+let idleLeft = Infinity;
+
+// Shows that the workspace is about to be stopped. A gateway that does not know says so once, and is not asked again.
+async function watchIdle(method = "GET") {
+  try {
+    const answer = await fetch(IDLE_PATH, { method, headers: { accept: "application/json" }, cache: "no-store" });
+    if (answer.status === 404) return false;
+    if (answer.ok) showIdle(await answer.json());
+  } catch {
+    // The gateway is away: the terminal says so.
+  }
+  return true;
+}
+
+function showIdle({ stage, stops_at }) {
+  idleLeft = stops_at === null ? Infinity : stops_at * 1000 - Date.now();
+  const near = ["announced", "near", "due"].includes(stage);
+  $("idle").hidden = !near;
+  $("idle").dataset.stage = stage;
+  if (!near) return;
+  const time = new Date(stops_at * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+  $("idle-text").textContent = `The workspace is stopped at ${time} unless it is used.`;
+}
+
+async function followIdle() {
+  if (document.visibilityState === "visible" && !(await watchIdle())) return;
+  setTimeout(followIdle, Math.max(IDLE_MS[0], Math.min(IDLE_MS[1], idleLeft / 4)));
+}
+
 // --- the page itself --------------------------------------------------------------------------------------------------------
 
 $("new").onclick = make;
+$("idle-keep").onclick = () => watchIdle("POST");
 $("job-continue").onclick = () => choose("continue");
 $("job-fail").onclick = () => choose("fail");
 $("screen").setAttribute("aria-label", "Terminal. Shift and F6 leave it");
@@ -222,3 +256,4 @@ new ResizeObserver(() => {
 }).observe($("emulator"));
 
 begin();
+followIdle();

@@ -19,6 +19,7 @@ pub use self::ci::CiArguments;
 pub use self::cluster::ClusterArguments;
 pub use self::git_credential::GitCredentialArguments;
 pub use self::size::Size;
+pub use crate::busy::BusyArguments;
 
 use crate::dial::{ClientFiles, Gateway, Transport};
 use crate::ports::{HostArgument, PortArgument, Ports};
@@ -45,6 +46,8 @@ pub enum WorkspaceCommand {
     Ci(CiArguments),
     /// Gives git the credentials that the workspace's owner has stored at the gateway; a credential helper of git.
     GitCredential(GitCredentialArguments),
+    /// Runs a command, and keeps the workspace from being stopped for idleness meanwhile.
+    Busy(BusyArguments),
     /// Says on standard output which signals hit it; a part of `ci`.
     #[command(name = crate::ci::signal_probe::COMMAND, hide = true)]
     CiWitness,

@@ -6,6 +6,7 @@
 //! * `terminal`: shells of this machine, and their page. They outlive their connections.
 //! * `ssh`: an SSH server for each channel of its port.
 //! * `start_commands` reads what became of the commands with which a workspace in a pod began.
+//! * `busy` keeps the workspace awake while a command runs.
 //! * `announce` writes to the person who started the agent where the workspace is.
 //! * `git_credential`: a credential helper for git, which asks the gateway.
 //! * `ci` runs the command of a CI job, and holds a failed job open for its owner.
@@ -15,6 +16,7 @@
 //! conversation and reaches no port.
 
 pub mod announce;
+pub mod busy;
 pub mod ci;
 pub mod cli;
 #[cfg(feature = "cluster")]

@@ -18,7 +18,7 @@ use tunnel_link::memory::giving_back;
 use crate::cli::{AgentCli, CiArguments, GitCredentialArguments, RunArguments, WorkspaceCommand};
 use crate::dial::Observer;
 use crate::git_credential::{self, HelperAction};
-use crate::{AgentEvent, DialEnded, Options, announce, ci};
+use crate::{AgentEvent, DialEnded, Options, announce, busy, ci};
 
 /// Exit status for a configuration that cannot work (`EX_USAGE` of sysexits).
 const BAD_CONFIGURATION: u8 = 64;
@@ -117,6 +117,13 @@ fn workspace(command: WorkspaceCommand) -> ExitCode {
         WorkspaceCommand::GitCredential(arguments) => {
             log(LevelFilter::OFF);
             help_git(arguments)
+        }
+        WorkspaceCommand::Busy(arguments) => {
+            // Standard error belongs to the command.
+            log(LevelFilter::OFF);
+            let runtime = Builder::new_current_thread().enable_all().build().map_err(anyhow::Error::from);
+            let ended = runtime.and_then(|runtime| runtime.block_on(busy::run(arguments)));
+            ended.unwrap_or_else(|error| fail(&error, 1))
         }
         WorkspaceCommand::CiWitness => {
             let runtime = Builder::new_current_thread().enable_all().build();

@@ -116,7 +116,7 @@ impl CiController {
         heard: &mut ObservedRun,
         seen: &mut Option<VisitState>,
     ) -> Result<Option<VisitNext>, StoreError> {
-        let Some(ManagedWorkspace { workspace, lifecycle: life, runs: Runs::Ci(ci) }) =
+        let Some(ManagedWorkspace { workspace, lifecycle: life, runs: Runs::Ci(ci), .. }) =
             self.store.managed_by_id(id).await?
         else {
             return Ok(None);

@@ -14,7 +14,7 @@ use super::provider::{Provider, ProviderError};
 use gateway_config::{Ci, CiEditor, CiProvider, CiSystem};
 use gateway_net::fetch::FetchSetupError;
 use gateway_store::{CiState, Quotas, Variable};
-use gateway_types::{JobTime, ProviderName, TimeLimits, WorkspaceName};
+use gateway_types::{IdleRules, JobTime, ProviderName, TimeLimits, WorkspaceName};
 use gateway_workspaces::addresses::Addresses;
 use gateway_workspaces::ci::{CiTarget, CiTargets, NoPipeline, RunFacts};
 use workspace_spec::pipeline::{AgentFile, Editor, PipelineSettings, Proof};
@@ -77,6 +77,8 @@ pub struct System {
     pub time: JobTime,
     /// Time limits of a workspace.
     pub limits: TimeLimits,
+    /// Rules for workspaces that nobody uses.
+    pub idle: IdleRules,
     /// Its jobs have no signed tokens of their own: each run gets a token of the gateway's.
     pub needs_token: bool,
     /// Permits for concurrent requests.
@@ -173,6 +175,12 @@ impl Systems {
     pub fn limits(&self) -> HashMap<ProviderName, TimeLimits> {
         self.systems.iter().map(|(name, system)| (name.clone(), system.limits)).collect()
     }
+
+    /// Returns the rules for workspaces that nobody uses, by provider.
+    #[must_use]
+    pub fn idle_rules(&self) -> HashMap<ProviderName, IdleRules> {
+        self.systems.iter().map(|(name, system)| (name.clone(), system.idle)).collect()
+    }
 }
 
 /// Returns the limits of workspaces in the CI systems of a configuration.
@@ -245,6 +253,7 @@ fn system(one: &CiProvider) -> Result<System, CiSetupError> {
         provider,
         time: one.job_time(),
         limits: TimeLimits { active: one.active_max, stopped: one.stopped_max, age: one.age_max },
+        idle: IdleRules::of_minutes(one.idle_minutes, one.max_idle_minutes),
         needs_token,
         slots: Arc::new(Semaphore::new(QUESTIONS_MAX)),
     })

@@ -30,10 +30,12 @@ macro_rules! which {
 
 mod cluster;
 mod environment;
+mod idle;
 mod lifecycle;
 
 pub use cluster::{ClusterArgs, ClusterCommand, OrphansArgs, ShowClusterArgs};
 pub use environment::{EnsureArgs, EnvironmentArgs, EnvironmentCommand, ShowEnvironmentArgs, StopArgs, WhichArgs};
+pub use idle::{IdleArgs, KeepArgs};
 pub use lifecycle::{ChangeArgs, CreateArgs, RunsOn, TerminateArgs};
 
 const TOKEN_EXAMPLES: &str = which!(
@@ -248,6 +250,10 @@ pub enum WorkspaceCommand {
     /// List workspaces: one's own and those shared by name over the API, all of them on the gateway's machine.
     #[command(after_help = LIST_WORKSPACES_EXAMPLES)]
     List(ListArgs),
+    /// Keep a workspace from being stopped for idleness for a while.
+    Keep(KeepArgs),
+    /// Set after how many minutes without use a workspace is stopped.
+    Idle(IdleArgs),
     /// Show what is known of a workspace.
     Show(ShowArgs),
     /// Print the address of a workspace or a port of it, and open it where there is a desktop.

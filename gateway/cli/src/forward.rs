@@ -16,6 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tunnel_link::causes;
 use tunnel_link::raw::{CarriedBytes, RawSocket};
 use tunnel_link::socket;
@@ -24,6 +25,7 @@ use super::client::GatewayClient;
 use super::credentials::{Remote, SignedIn, signed_in};
 use super::place::complain;
 use super::tunnel::{PortTarget, Tunnel, TunnelError};
+use super::workspace::idle::{warning, warning_in};
 use super::{Console, Exit, Output};
 use gateway_types::WorkspaceName;
 
@@ -45,6 +47,9 @@ const LINES_WAITING_MAX: usize = 256;
 
 /// Pause of accepting when the system has no more file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Longest wait for whether the workspace is about to be stopped.
+const WARNING_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Flags of `gateway forward`.
 #[derive(Clone, Debug, Args)]
@@ -104,7 +109,8 @@ pub async fn run_forward(args: &ForwardArgs, env: &BTreeMap<String, String>, con
     match only.filter(|_| args.stdio) {
         Some(only) => {
             let target = PortTarget { workspace: args.workspace.clone(), port: only.port };
-            match stdio::carry(&tunnel, &target).await {
+            let carried = stdio::carry(&tunnel, &target);
+            match beside_warning(carried, signed_in, &args.workspace, console).await {
                 Ok(_copied) => Exit::Success,
                 Err(error) => {
                     console.complain_of(&error);
@@ -112,20 +118,58 @@ pub async fn run_forward(args: &ForwardArgs, env: &BTreeMap<String, String>, con
                 }
             }
         }
-        None => match refused_ahead(signed_in, &tunnel, args).await {
+        None => match refused_ahead(signed_in, &tunnel, args, console).await {
             Ok(()) => listen(args, Arc::new(tunnel), console).await,
             Err(error) => complain(&*error, console),
         },
     }
 }
 
+/// Runs a stream, and beside it tells its user if the workspace is about to be stopped: nobody waits for that.
+async fn beside_warning<T>(
+    carried: impl Future<Output = T>,
+    signed_in: SignedIn,
+    workspace: &WorkspaceName,
+    console: &mut Console,
+) -> T {
+    let SignedIn { gateway, token, ca_file } = signed_in;
+    let warn = async {
+        let client = GatewayClient::new(&gateway, Some(&token), ca_file.as_deref()).ok()?;
+        timeout(WARNING_PATIENCE, warning(&client, workspace)).await.ok()?
+    };
+    let mut carried = std::pin::pin!(carried);
+    tokio::select! {
+        biased;
+        done = &mut carried => return done,
+        told = warn => {
+            if let Some(told) = told {
+                console.hint(told);
+            }
+        }
+    }
+    carried.await
+}
+
 /// Checks that the workspace exists before anything is promised about its ports; returns the reason if not. The API
 /// does not show a workspace that is open to all users and shared with none by name: there, a port is tried.
-async fn refused_ahead(signed_in: SignedIn, tunnel: &Tunnel, args: &ForwardArgs) -> Result<(), Box<dyn Error>> {
+async fn refused_ahead(
+    signed_in: SignedIn,
+    tunnel: &Tunnel,
+    args: &ForwardArgs,
+    console: &mut Console,
+) -> Result<(), Box<dyn Error>> {
     let SignedIn { gateway, token, ca_file } = signed_in;
     let client = GatewayClient::new(&gateway, Some(&token), ca_file.as_deref())?;
     let asked: Result<serde_json::Value, _> = client.get(&format!("/workspaces/{}", args.workspace)).await;
-    let Err(error) = asked else { return Ok(()) };
+    let error = match asked {
+        Ok(found) => {
+            if let Some(told) = warning_in(found, &args.workspace) {
+                console.hint(told);
+            }
+            return Ok(());
+        }
+        Err(error) => error,
+    };
     match (error.code(), args.forwardings.first()) {
         (Some("not_found"), Some(first)) => {
             let target = PortTarget { workspace: args.workspace.clone(), port: first.port };

@@ -48,7 +48,7 @@ use gateway_types::UserName;
 
 pub use args::{
     ChangeArgs, ClusterArgs, ClusterCommand, CreateArgs, CreateTokenArgs, EnsureArgs, EnvironmentArgs,
-    EnvironmentCommand, ListArgs, OpenArgs, OrphansArgs, RevokeTokenArgs, RotateTokenArgs, RunsOn, ShareArgs, ShowArgs,
+    EnvironmentCommand, IdleArgs, KeepArgs, ListArgs, OpenArgs, OrphansArgs, RevokeTokenArgs, RotateTokenArgs, RunsOn, ShareArgs, ShowArgs,
     ShowClusterArgs, ShowEnvironmentArgs, StopArgs, TerminateArgs, TokenArgs, TokenCommand, WhichArgs, WorkspaceArgs,
     WorkspaceCommand,
 };

@@ -5,6 +5,7 @@
 mod change;
 mod follow;
 mod given;
+pub(crate) mod idle;
 mod remote;
 mod row;
 mod wish;
@@ -14,6 +15,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use self::change::DesiredChange;
+use self::idle::IdleChange;
 use self::row::WorkspaceItem;
 use self::wish::WorkspaceLook;
 use super::local::{Journal, operator};
@@ -41,6 +43,8 @@ pub async fn run_workspace(
             &change.remote
         }
         WorkspaceCommand::Terminate(terminate) => &terminate.change.remote,
+        WorkspaceCommand::Keep(keep) => &keep.remote,
+        WorkspaceCommand::Idle(idle) => &idle.remote,
         WorkspaceCommand::List(list) => &list.remote,
         WorkspaceCommand::Show(show) => &show.remote,
         WorkspaceCommand::Open(open) => &open.remote,
@@ -67,6 +71,11 @@ async fn run_here(
         store.close().await;
         return done;
     }
+    if let Some(change) = IdleChange::of(&args.command) {
+        let done = idle::change_here(&store, &config, change, console, now).await;
+        store.close().await;
+        return done;
+    }
     let done = match &args.command {
         WorkspaceCommand::Create(args) => {
             let done = change::create_here(&store, &config, args, console, now).await;
@@ -76,6 +85,8 @@ async fn run_here(
         WorkspaceCommand::Start(_)
         | WorkspaceCommand::Stop(_)
         | WorkspaceCommand::Restart(_)
+        | WorkspaceCommand::Keep(_)
+        | WorkspaceCommand::Idle(_)
         | WorkspaceCommand::Terminate(_) => Ok(Exit::Usage),
         WorkspaceCommand::List(args) => list(&store, &config, args.output, console).await,
         WorkspaceCommand::Show(args) => show_one(&store, &config, args, console, now).await,
@@ -149,6 +160,7 @@ async fn show_one(
                 },
                 ("state", look.as_ref().map_or_else(|| "-".to_owned(), WorkspaceLook::told)),
                 ("wanted", look.map_or_else(|| "-".to_owned(), |look| look.desired)),
+                ("idle stop", managed.as_ref().and_then(idle::told_here).unwrap_or_else(|| "-".to_owned())),
                 ("created", workspace.created_at.to_string()),
                 ("address", url),
                 ("ports", port_url),
@@ -166,6 +178,7 @@ async fn show_one(
                 "cluster": cluster,
                 "provider": provider,
                 "state": look,
+                "idle": managed.as_ref().map(|managed| idle::look_here(managed, now)),
                 "created_at": workspace.created_at.to_string(),
                 "url": url,
                 "port_url": port_url,

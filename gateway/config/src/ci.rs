@@ -12,6 +12,9 @@ use gateway_types::{Endpoint, JOB_TIMES, JobTime, ProviderName, PublicUrl, SAVE_
 /// Bounds of a workspace's time limits.
 const LIFE_TIMES: RangeInclusive<Duration> = Duration::from_mins(1)..=Duration::from_hours(365 * 24);
 
+/// Most minutes without use: about a year.
+const IDLE_MINUTES_MAX: u32 = 8760 * 60;
+
 const QUOTA_MAX: u32 = 1_000_000;
 
 section! {
@@ -62,6 +65,10 @@ section! {
         stopped_max: Duration = DURATION, or Duration::from_hours(31 * 24), in LIFE_TIMES;
         /// Greatest age of a workspace; then it is terminated.
         age_max: Duration = DURATION, or Duration::from_hours(365 * 24), in LIFE_TIMES;
+        /// Minutes without use after which a workspace whose owner says nothing is stopped; 0 for never.
+        idle_minutes: u32 = COUNT_32, or 0, in 0..=IDLE_MINUTES_MAX;
+        /// Largest number of those minutes that an owner can ask for, and a limit for all workspaces; 0 for none.
+        max_idle_minutes: u32 = COUNT_32, or 0, in 0..=IDLE_MINUTES_MAX;
     } also {
         /// Its name.
         name: ProviderName,
@@ -321,6 +328,8 @@ fn read_provider(reader: &mut Reader, name: &str, public_url: &PublicUrl) -> Opt
         active_max: reader.take(&keys.active_max),
         stopped_max: reader.take(&keys.stopped_max),
         age_max: reader.take(&keys.age_max),
+        idle_minutes: reader.take(&keys.idle_minutes),
+        max_idle_minutes: reader.take(&keys.max_idle_minutes),
         // After all keys are read, so that the problems of all of them are noted.
         name: provider?,
         system: system?,

@@ -7,7 +7,7 @@
 //! * `source` merges the layers into one map of keys; it knows no meaning of a key.
 //! * `reader` hands values out one by one, with the parsers of `value`, and collects their problems.
 //! * `keys` declares keys: each stands in the sources once, with its kind, default, bounds and meaning.
-//! * `sections`, `tls`, `acme`, `store`, `auth`, `agents`, `ci`, `environments`, `git`: the declarations, and the reading of
+//! * `sections`, `tls`, `acme`, `store`, `auth`, `agents`, `ci`, `environments`, `git`, `idle`: the declarations, and the reading of
 //!   those sections whose struct is not the plain list of its keys.
 //! * `check`: rules between keys. `advice`: configurations that work and could be better.
 //! * `problem`: a mistake as text.
@@ -23,6 +23,7 @@ mod ci;
 mod directory;
 mod environments;
 mod git;
+mod idle;
 mod keys;
 mod problem;
 mod reader;
@@ -47,6 +48,7 @@ pub use ci::{Ci, CiEditor, CiProvider, CiSystem, CommandCi, GitlabCi, GitlabToke
 pub use directory::{Directory, HostConfig, PeersConfig};
 pub use environments::{Environments, JobIssuer};
 pub use git::{GitOauth, GitServer};
+pub use idle::Idle;
 pub use problem::{BadConfig, ConfigProblem, ValueOrigin};
 pub use sections::{AuditLog, Limits, Listen, Log, LogFormat, Timeouts, Tunnel};
 pub use source::{Flag, process_environment};
@@ -91,6 +93,8 @@ pub struct Config {
     pub environments: Environments,
     /// Git servers (`git.NAME.*`).
     pub git: Vec<GitServer>,
+    /// Use of workspaces (`idle.*`).
+    pub idle: Idle,
     /// Deadlines and idle timeouts (`timeouts.*`).
     pub timeouts: Timeouts,
     /// Bounds beyond which the gateway refuses (`limits.*`).

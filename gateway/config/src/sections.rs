@@ -10,6 +10,7 @@ use tunnel_proto::limit::{
     CHANNELS_MAX, LANES_MAX, RESUME_GRACE, SESSION_BUDGET_BYTES, WINDOW_BYTES_INITIAL, WINDOW_BYTES_MAX,
 };
 
+use super::idle::Idle;
 use super::keys::{keys, section};
 use super::reader::Reader;
 use super::value::{
@@ -265,6 +266,7 @@ pub(super) fn read(reader: &mut Reader) -> Config {
         ci,
         environments,
         git: git::read(reader),
+        idle: Idle::read(reader),
         timeouts: Timeouts::read(reader),
         limits: Limits::read(reader),
         tunnel: Tunnel::read(reader),

@@ -16,6 +16,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
+use super::activity::UserActivity;
 use super::event_streams::EventStream;
 use super::headers;
 use super::upstream::relay::Relayed;
@@ -23,6 +24,7 @@ use super::upstream::{PooledHttp1, http1};
 use super::watches::WatchUse;
 use gateway_http::respond::Failure;
 use gateway_net::limits::UsagePermits;
+use gateway_types::ActivityKind;
 
 /// Permits that a request holds until its last byte: of its workspace, its sender and its port.
 #[derive(Debug)]
@@ -46,6 +48,8 @@ pub(super) struct Upload {
     incoming: Incoming,
     /// Frame read ahead, before the app's connection asked for one.
     first: Option<Frame<Bytes>>,
+    /// Place in which its bytes are noted as use of the workspace.
+    activity: Option<UserActivity>,
     progress: Arc<UploadProgress>,
 }
 
@@ -80,13 +84,17 @@ impl UploadProgress {
 }
 
 impl RequestBody {
-    /// Wraps a user's body, of which `least` bytes must come in each interval.
-    pub(super) fn new(incoming: Incoming, least: u64) -> (Self, Option<Arc<UploadProgress>>) {
+    /// Wraps a user's body, of which `least` bytes must come in each interval, and which counts as use in `activity`.
+    pub(super) fn new(
+        incoming: Incoming,
+        least: u64,
+        activity: Option<&UserActivity>,
+    ) -> (Self, Option<Arc<UploadProgress>>) {
         if incoming.is_end_stream() {
             return (Self::Empty, None);
         }
         let progress = Arc::new(UploadProgress::new(least));
-        let upload = Upload { incoming, first: None, progress: progress.clone() };
+        let upload = Upload { incoming, first: None, activity: activity.cloned(), progress: progress.clone() };
         (Self::Streaming(Box::new(upload)), Some(progress))
     }
 
@@ -123,7 +131,7 @@ impl Body for RequestBody {
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let Self::Streaming(upload) = self.get_mut() else { return Poll::Ready(None) };
-        let Upload { incoming, first, progress } = &mut **upload;
+        let Upload { incoming, first, activity, progress } = &mut **upload;
         let frame = match first.take() {
             Some(first) => Poll::Ready(Some(Ok(first))),
             None => Pin::new(incoming).poll_frame(context),
@@ -132,6 +140,9 @@ impl Body for RequestBody {
         let frame = std::task::ready!(frame);
         if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
             progress.bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
+            if let Some(activity) = activity {
+                activity.note(ActivityKind::Upload);
+            }
         }
         Poll::Ready(frame.map(|frame| frame.map(clean_trailers)))
     }

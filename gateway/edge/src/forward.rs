@@ -108,7 +108,7 @@ impl Forwarder {
         }
         // Anonymous uploads must keep a minimum rate, or they would hold one of the workspace's places for free.
         let least = if route.grant.user().is_some() { 1 } else { STRANGER_BODY_BYTES_MIN };
-        let (mut body, mut progress) = RequestBody::new(body, least);
+        let (mut body, mut progress) = RequestBody::new(body, least, route.watch.activity());
         if is_http2 && http == AppHttp::Http1 && expectation == Expectation::Nothing && may_be_empty(&parts, &body) {
             // Boxed: few requests wait here.
             Box::pin(body.begin(BODY_PATIENCE)).await?;

@@ -8,6 +8,7 @@
 //!    forward, upgrade, tcp     the last step, by protocol, with body, expect, insists and websocket beside it
 //!      upstream    connections to apps over channels
 //!  admin           the operator's listener: health, metrics, live sessions
+//!  activity        which requests and bytes count as use of a workspace
 //!  event_streams   open event streams of the public host, re-authorised
 //! ```
 //!
@@ -18,6 +19,7 @@
 //!
 //! The pure files, which read no clock and start no task, are listed in `xtask/pure.txt`.
 
+pub mod activity;
 pub(crate) mod address;
 /// Finds and removes the gateway's own cookies, and keeps apps from setting them or tossing others to their neighbours.
 pub mod cookies;

@@ -6,6 +6,7 @@ mod anonymous;
 mod authorise;
 mod failures;
 mod hosts;
+mod idle_notice;
 mod neighbours;
 mod ports;
 mod reserved;

@@ -20,10 +20,11 @@ use tracing::debug;
 use tunnel_link::channel_io::{ChannelError, ChannelIo};
 use tunnel_link::drain::Drain;
 use tunnel_link::raw::{
-    CLOSE_TIMEOUT, CUT_TIMEOUT, CarriedBytes, Carrier, CarrierBroken, PATH, PING_INTERVAL, PROTOCOL, code,
+    CLOSE_TIMEOUT, CUT_TIMEOUT, CarriedBytes, Carrier, CarrierBroken, PATH, PING_INTERVAL, PROTOCOL, Piece, code,
 };
 use tunnel_proto::reason::Reason;
 
+use super::activity::beats::Beats;
 use super::body::ResponseBody;
 use super::forward::{Forwarder, Route, failure_of_channel, failure_of_reason};
 use super::watches::WatchUse;
@@ -33,6 +34,8 @@ use gateway_http::fields::has_token;
 use gateway_http::respond::Failure;
 use gateway_net::telemetry::{Metrics, TcpEnd};
 use gateway_types::Port;
+use gateway_store::wall_clock;
+use gateway_types::ActivityKind;
 
 /// Bounds of the time before the end of a drain at which a stream is closed: both of its ends hear why before
 /// everything is cut.
@@ -199,6 +202,17 @@ async fn join(
         return (TcpEnd::User, CarriedBytes::default());
     };
     let mut carrier = Carrier::new(TokioIo::new(user), Role::Server, channel, PING_INTERVAL).await;
+    if let Some(user) = watch.activity() {
+        let (user, mut beats) = (user.clone(), Beats::default());
+        carrier.on_piece(move |piece| {
+            let now = wall_clock().get();
+            match piece {
+                Piece::Outward(bytes) => beats.output(bytes, now),
+                Piece::Inward(bytes) if beats.input(bytes, now) => user.note(ActivityKind::Stream),
+                Piece::Inward(_) => {}
+            }
+        });
+    }
     let farewell = tokio::select! {
         biased;
         () = watch.wait() => Farewell {

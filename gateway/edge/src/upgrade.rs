@@ -8,6 +8,7 @@ use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use tunnel_link::drain::Drain;
 
+use self::stream::{Input, StreamFrames};
 use super::body::{RequestBody, ResponseBody};
 use super::forward::{Forwarder, Route};
 use super::headers::{AppHttp, AppRequest};
@@ -52,7 +53,7 @@ impl Forwarder {
             }
         };
         // An extended CONNECT has a stream, not a body; a handshake over HTTP/1.1 has no body either.
-        let body = if over_http2 { RequestBody::Empty } else { RequestBody::new(body, 1).0 };
+        let body = if over_http2 { RequestBody::Empty } else { RequestBody::new(body, 1, None).0 };
         let (mut head, pooled) = self.exchange_alone(&parts, body, &route).await?;
         if over_http2 && head.status.is_success() {
             // Over HTTP/2 a success would mean "switched" (RFC 8441, section 5), and the app did not switch.
@@ -88,7 +89,9 @@ impl Forwarder {
                 }
                 drained.await
             };
-            stream::carry(user, app, frames, idle, &route.watch, drained).await;
+            let input =
+                route.watch.activity().map(|user| Input::new(user.clone(), route.grant.port(), frames.is_some()));
+            stream::carry(user, app, StreamFrames { outward: frames, input }, idle, &route.watch, drained).await;
         });
         Ok(Response::from_parts(head, ResponseBody::from(bytes::Bytes::new())))
     }

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture, WaitForCancellationFutureOwned};
 
+use super::activity::{Activities, UserActivity};
 use super::address::Address;
 use gateway_auth::policy::{Because, Grant};
 use gateway_auth::request::{Identities, OfferedCredential};
@@ -32,6 +33,8 @@ pub(crate) struct AccessWatch {
     user: Option<UserName>,
     /// Quotas that its requests count in.
     counters: CredentialCounters,
+    /// Place in which its user's use of the workspace is noted; `None` for an anonymous one.
+    activity: Option<UserActivity>,
     uses: AtomicUsize,
     ended: CancellationToken,
     why: OnceLock<Failure>,
@@ -97,6 +100,11 @@ impl AccessWatch {
     /// Returns the quotas that its requests count in.
     pub(crate) fn counters(&self) -> &CredentialCounters {
         &self.counters
+    }
+
+    /// Returns the place in which its user's use of the workspace is noted.
+    pub(crate) fn activity(&self) -> Option<&UserActivity> {
+        self.activity.as_ref()
     }
 
     /// Returns whether a new decision upholds this watch: it grants access, and to the same user.
@@ -182,12 +190,19 @@ pub(crate) type LastWatch = Mutex<Option<Arc<AccessWatch>>>;
 pub struct Watches {
     all: Mutex<Vec<Weak<AccessWatch>>>,
     audit: Audit,
+    activities: Arc<Activities>,
 }
 
 impl Watches {
-    /// Creates an empty set that records its accesses in `audit`.
-    pub fn new(audit: Audit) -> Self {
-        Self { all: Mutex::default(), audit }
+    /// Creates an empty set that records its accesses in `audit`, and notes what counts as use in `activities`.
+    pub fn new(audit: Audit, activities: Arc<Activities>) -> Self {
+        Self { all: Mutex::default(), audit, activities }
+    }
+
+    /// Returns the last use of all workspaces.
+    #[must_use]
+    pub fn activities(&self) -> &Arc<Activities> {
+        &self.activities
     }
 
     /// Returns the watch for a new grant: the connection's last one if that is for the same, else a new one with a
@@ -217,6 +232,7 @@ impl Watches {
             port: grant.port(),
             user: grant.user().cloned(),
             counters: counters(),
+            activity: grant.user().map(|user| self.activities.of(&address.name, user)),
             uses: AtomicUsize::new(0),
             ended: CancellationToken::new(),
             why: OnceLock::new(),

@@ -18,6 +18,7 @@ mod events;
 mod external;
 mod git_credentials;
 mod grpc;
+pub(crate) mod idle;
 mod lifecycle;
 mod list;
 pub mod openapi;
@@ -293,6 +294,7 @@ fn routes() -> Vec<Route> {
             get(workspaces::show).patch(lifecycle::change).delete(lifecycle::remove),
         ),
         ("/workspaces/{name}/events", &["get"], get(events::follow)),
+        ("/workspaces/{name}/keep", &["post"], post(idle::keep)),
         ("/workspaces/{name}/shares", &["get", "put"], get(shares::show).put(shares::replace)),
         ("/agents", &["get"], get(agents::list)),
         ("/agents/{name}", &["get"], get(agents::show)),

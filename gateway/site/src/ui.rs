@@ -16,6 +16,7 @@ use http::{HeaderValue, Response, StatusCode};
 use tokio::time::Instant;
 
 use crate::api::ApiParts;
+use crate::api::idle::notice;
 use crate::public_host::layers::EdgeFailure;
 use crate::public_host::{Arrival, Host};
 use gateway_agents::registry::Registry;
@@ -24,10 +25,10 @@ use gateway_auth::sign_in::PageVisit;
 use gateway_auth::site::{Site, WORKSPACE_PAGES};
 use gateway_http::host::HostRules;
 use gateway_http::respond::Failure;
-use gateway_store::{ListPage, ManagedWorkspace, Store, StoreError, Workspace, WorkspaceId};
+use gateway_store::{ListPage, ManagedWorkspace, Store, StoreError, Workspace, WorkspaceId, wall_clock};
 use gateway_types::markup::escape;
 use gateway_types::principal::Principal;
-use gateway_types::{ActualState, DesiredState, Port};
+use gateway_types::{ActualState, DesiredState, Port, UserName};
 
 mod shared;
 
@@ -177,9 +178,11 @@ async fn managed(
 
 /// Writes the state of a workspace with its reason, and the buttons that change it; a page of its own follows their
 /// effect.
-fn state(managed: &ManagedWorkspace) -> String {
+fn state(managed: &ManagedWorkspace, reader: &UserName) -> String {
     let (life, name) = (&managed.lifecycle, &managed.workspace.name);
-    let reason = life.reason.as_deref().map(|reason| format!("<p class=\"why\">{}</p>", escape(reason)));
+    let stopped = managed.idle.stop_reason(life);
+    let reason =
+        life.reason.as_deref().or(stopped.as_deref()).map(|reason| format!("<p class=\"why\">{}</p>", escape(reason)));
     let went_wrong = matches!(life.actual, ActualState::Failed | ActualState::Error | ActualState::Unknown);
     let button = |action: &str, label: &str| format!("<button name=\"action\" value=\"{action}\">{label}</button>");
     let buttons = match life.desired {
@@ -188,10 +191,12 @@ fn state(managed: &ManagedWorkspace) -> String {
         DesiredState::Running if went_wrong => button("start", "Start again") + &button("stop", "Stop"),
         DesiredState::Running | DesiredState::RestartRequested => button("stop", "Stop"),
     };
+    let (idle, keep) = notice(managed, reader, wall_clock());
     let page = WORKSPACE_PAGES;
-    let form =
-        format!("<form method=\"post\" action=\"{page}{name}\">{buttons}<a href=\"{page}{name}\">Details</a></form>");
-    format!("<p class=\"state\">{}</p>{}{form}", life.actual, reason.unwrap_or_default())
+    let form = format!(
+        "<form method=\"post\" action=\"{page}{name}\">{buttons}{keep}<a href=\"{page}{name}\">Details</a></form>"
+    );
+    format!("<p class=\"state\">{}</p>{}{idle}{form}", life.actual, reason.unwrap_or_default())
 }
 
 async fn row(pages: Pages<'_>, workspace: &Workspace, managed: Option<&ManagedWorkspace>) -> String {
@@ -202,7 +207,7 @@ async fn row(pages: Pages<'_>, workspace: &Workspace, managed: Option<&ManagedWo
         format!("<a href=\"{address}\">{text}</a>")
     };
     let details = || format!("<p><a href=\"{WORKSPACE_PAGES}{name}\">Details</a></p>");
-    let state = managed.map_or_else(details, state);
+    let state = managed.map_or_else(details, |managed| state(managed, &workspace.owner));
     let Some(session) = pages.registry.current(name) else {
         return format!("<li data-name=\"{name}\"><h2>{name}</h2><p class=\"absent\">Not connected</p>{state}</li>");
     };

@@ -20,7 +20,7 @@ use serde_json::Value as Json;
 
 use super::document::{self, Problem, Problems, ValueAt};
 use super::editor::Editor;
-use gateway_types::TimeLimits;
+use gateway_types::{IdleRules, TimeLimits};
 
 pub use access::ACCESS_ENTRIES_MAX;
 pub use access::{AccessAs, AccessEntry, CiAccess};
@@ -97,6 +97,13 @@ pub struct ClusterConfig {
     pub max_active_hours: u32,
     /// Hours until a stopped workspace is terminated.
     pub max_stopped_hours: u32,
+    /// Minutes without use after which a workspace whose owner says nothing is stopped; 0 for never. Left out of the JSON then, as
+    /// the next one, so that configurations stored before these fields existed stay the same.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub idle_minutes: u32,
+    /// Largest number of those minutes that an owner can ask for, and a limit for all workspaces; 0 for none.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub max_idle_minutes: u32,
     /// The image that carries the workspace agent and the editor; empty only if workspaces are not enabled.
     pub tools_image: String,
     /// URL that agents in workspaces dial; `None` for the gateway's own address.
@@ -105,6 +112,11 @@ pub struct ClusterConfig {
     /// configurations stored before this field existed stay the same.
     #[serde(skip_serializing_if = "CiAccess::is_empty")]
     pub ci_access: CiAccess,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_zero(minutes: &u32) -> bool {
+    *minutes == 0
 }
 
 /// When a node asks the registry for an image (Kubernetes, "Images", imagePullPolicy).
@@ -164,6 +176,8 @@ impl Default for ClusterConfig {
             labels: BTreeMap::new(),
             max_active_hours: 36,
             max_stopped_hours: 744,
+            idle_minutes: 0,
+            max_idle_minutes: 0,
             tools_image: String::new(),
             gateway_url: None,
             ci_access: CiAccess::default(),
@@ -181,6 +195,12 @@ impl ClusterConfig {
             stopped: hours(self.max_stopped_hours),
             age: hours(self.max_age_hours.unwrap_or(AGE_HOURS_MAX)),
         }
+    }
+
+    /// Returns the rules for workspaces that nobody uses.
+    #[must_use]
+    pub fn idle_rules(&self) -> IdleRules {
+        IdleRules::of_minutes(self.idle_minutes, self.max_idle_minutes)
     }
 
     /// Returns its meaning as JSON: keys in order at every depth and no spaces, so that the same meaning is always the

@@ -297,7 +297,7 @@ fn edge(
             workspaces: shared.workspaces,
             lives: Cache::bridging(base.store.availability().clone()),
             public_ports: shared.public_ports,
-            watches: Watches::new(base.audit.clone()),
+            watches: Watches::new(base.audit.clone(), Arc::default()),
             followers: shared.followers,
             store: base.store.clone(),
         },

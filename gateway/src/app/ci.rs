@@ -22,6 +22,7 @@ use gateway_site::api::{Definitions, NoDefinition};
 use gateway_store::{Duty, Incarnation, RunOwner, Store, StoreError};
 use gateway_workspaces::addresses::Addresses;
 use gateway_workspaces::changes::Changes;
+use gateway_workspaces::idle_stops::IdleStops;
 use gateway_workspaces::lifetimes::LifetimeController;
 use gateway_workspaces::service::Workspaces;
 
@@ -73,11 +74,13 @@ impl CiParts {
         Jobs { identities: identities.clone(), store: store.clone(), systems: self.systems.clone() }
     }
 
-    /// Adds the time limits of workspaces in CI systems.
-    pub(super) fn limit(&self, timers: LifetimeController) -> LifetimeController {
+    /// Adds how idle workspaces are stopped, and what holds for those in CI systems.
+    pub(super) fn limit(&self, timers: LifetimeController, idle: IdleStops) -> LifetimeController {
         match &self.systems {
-            Some(systems) => timers.with_providers(systems.limits()),
-            None => timers,
+            Some(systems) => {
+                timers.with_providers(systems.limits()).with_idle(idle.with_providers(systems.idle_rules()))
+            }
+            None => timers.with_idle(idle),
         }
     }
 

@@ -28,6 +28,7 @@ use gateway_net::workers::Workers;
 use gateway_replicas::duties::HeldDuty;
 use gateway_site::public_host::PublicHost;
 use gateway_store::{Duty, wall_clock};
+use gateway_workspaces::idle_stops::IdleStops;
 use gateway_workspaces::kubernetes::KubernetesController;
 use gateway_workspaces::lifetimes::LifetimeController;
 
@@ -60,6 +61,7 @@ impl App {
             self.base.upstreams.cut_on_drop(),
             [&self.base.drain, &background, &writing, &late, &leaving].map(Drain::cut_on_drop),
         );
+        self.record_use(&background);
         writing.spawn(self.audit_writer.run(written.clone()));
         writing.spawn(self.sign_ins.keep(written.clone()));
         self.base.audit.record(AuditRecord::new(AuditEvent::GatewayStarted { version: env!("CARGO_PKG_VERSION") }));
@@ -139,9 +141,11 @@ impl App {
         let KubernetesController { changes, configs, .. } = &*self.controller;
         let replica = self.replica.as_ref().map(ReplicaParts::incarnation);
         let (ci, of_timers) = (self.ci.clone(), changes.clone());
+        let (record_interval, audit) = (self.config.idle.record_interval, base.audit.clone());
         let begin = Box::new(move |held: HeldDuty| -> BoxFuture<'static, ()> {
             let HeldDuty { store, ending, lost } = held;
-            let timers = ci.limit(LifetimeController::new(store, of_timers.clone(), Arc::new(wall_clock)));
+            let timers = LifetimeController::new(store, of_timers.clone(), Arc::new(wall_clock));
+            let timers = ci.limit(timers, IdleStops::new(record_interval, audit.clone()));
             Box::pin(async move { lost.run_until_cancelled(timers.run(ending)).await.unwrap_or_default() })
         });
         let timers = Work { duty: Duty::Timers, begin, ending: closed.clone(), stop: closed.clone() };

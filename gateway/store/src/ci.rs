@@ -14,7 +14,7 @@ use super::{
 };
 use gateway_types::quota::Quotas;
 use gateway_types::token::Token;
-use gateway_types::{DesiredState, Lifecycle, ProviderName, UnixSeconds, UserName, WorkspaceName};
+use gateway_types::{DesiredState, IdleRecord, Lifecycle, ProviderName, UnixSeconds, UserName, WorkspaceName};
 
 /// Runs of one workspace that are remembered.
 const RUNS_KEPT: i64 = 50;
@@ -202,7 +202,7 @@ impl Store {
             retry_at: None,
             run: None,
         };
-        Ok(ManagedWorkspace { workspace, lifecycle, runs: Runs::Ci(Box::new(state)) })
+        Ok(ManagedWorkspace { workspace, lifecycle, idle: IdleRecord::default(), runs: Runs::Ci(Box::new(state)) })
     }
 
     /// Records a run that is to be made, together with the lifecycle, if the stored lifecycle still has that revision

@@ -15,7 +15,7 @@ use super::{
 };
 use gateway_types::quota::{Needs, Quotas, Usage};
 use gateway_types::token::Token;
-use gateway_types::{ClusterName, Lifecycle, UnixSeconds, UserName, WorkspaceName};
+use gateway_types::{ClusterName, IdleRecord, Lifecycle, UnixSeconds, UserName, WorkspaceName};
 
 /// The name of the file variable that holds the token of the workspace's own agent.
 pub const AGENT_TOKEN_FILE: &str = "agent-token";
@@ -119,6 +119,7 @@ fn made(
     ManagedWorkspace {
         workspace,
         lifecycle,
+        idle: IdleRecord::default(),
         runs: Runs::Kubernetes(KubernetesState {
             cluster: new.cluster,
             cluster_name,
@@ -255,6 +256,7 @@ pub(super) async fn delete_workspace(
         "DELETE FROM kubernetes_workspaces WHERE workspace_id = $1",
         "DELETE FROM ci_runs WHERE workspace_id = $1",
         "DELETE FROM ci_workspaces WHERE workspace_id = $1",
+        "DELETE FROM idle WHERE workspace_id = $1",
         "DELETE FROM devfiles WHERE workspace_id = $1",
         "DELETE FROM lifecycles WHERE workspace_id = $1",
         "DELETE FROM agent_token_uses WHERE workspace_id = $1",

@@ -1,7 +1,7 @@
 //! The database: workspaces, tokens, users and clusters, in SQLite or PostgreSQL.
 //!
 //! * `database`, `sqlite`, `postgres`, `migrate`, `json`: one statement for both databases, their pools and their schema.
-//! * `workspaces`, `managed`, `create`, `lifecycles`, `former`, `external`, `ids`, `variables`: workspaces.
+//! * `workspaces`, `managed`, `create`, `lifecycles`, `idle`, `former`, `external`, `ids`, `variables`: workspaces.
 //! * `ci`, `environments`, `clusters`: runs of CI jobs, environments, clusters with their configurations.
 //! * `tokens`, `rotate`, `single_use_tokens`, `users`, `sign_ins`, `shared_sign_ins`, `shares`: credentials and rights. `changes`
 //!   is the feed of their changes that gateways read.
@@ -32,6 +32,7 @@ mod fence;
 mod former;
 mod generations;
 mod git_credentials;
+mod idle;
 mod ids;
 mod json;
 mod lifecycles;
@@ -92,6 +93,7 @@ pub use generations::{ProvedAgent, SealedAdmission, SealedAgent, SealedGeneratio
 pub use git_credentials::{
     GIT_CREDENTIALS_MAX, GitCredentialKey, GitCredentialKind, GitCredentialRow, NewGitCredential, SealedGitCredential,
 };
+pub use idle::WorkspaceActivity;
 pub use json::canonical_json;
 pub use lifecycles::Observation;
 pub use managed::{KubernetesState, ManagedWorkspace, Runs};

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use super::clusters::ConfigVersion;
 use super::database::{Row, Statement, sql};
+use super::idle::read_idle;
 use super::workspaces::read_workspace;
 use super::{CiState, ClusterId, Executor, ListPage, Store, StoreError, Workspace, WorkspaceId, ci, json};
-use gateway_types::{ClusterName, Lifecycle, Share, UnixSeconds, UserName, WorkspaceName};
+use gateway_types::{ClusterName, IdleRecord, Lifecycle, Share, UnixSeconds, UserName, WorkspaceName};
 
 /// A workspace with a lifecycle.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub struct ManagedWorkspace {
     pub workspace: Workspace,
     /// Its desired and actual state.
     pub lifecycle: Lifecycle,
+    /// What is known of its use.
+    pub idle: IdleRecord,
     /// Its state in its cluster or CI system.
     pub runs: Runs,
 }
@@ -97,9 +100,11 @@ macro_rules! select {
              desired_at, actual_at, reason, revision, cluster_id, clusters.name AS cluster, config_version, namespace, \
              applied_generation, deployment_version, termination, reported_at, provider, cache_key, project_url, \
              project_ref, tags, failures, retry_at, number, run_key, intent, pipeline, child_pipeline, web_url, token_id, \
-             intended_at, asked_at, started_at, up_at, stop_at, cancel_at, ended_at, failure FROM workspaces \
+             intended_at, asked_at, started_at, up_at, stop_at, cancel_at, ended_at, failure, wanted_seconds, \
+             limit_seconds, active_at, activity, active_user, kept_until, stopped_generation, idle_revision FROM workspaces \
              JOIN lifecycles ON lifecycles.workspace_id = workspaces.id \
              LEFT JOIN kubernetes_workspaces ON kubernetes_workspaces.workspace_id = workspaces.id \
+             LEFT JOIN idle ON idle.workspace_id = workspaces.id \
              LEFT JOIN clusters ON clusters.id = cluster_id \
              LEFT JOIN ci_workspaces ON ci_workspaces.workspace_id = workspaces.id \
              LEFT JOIN ci_runs ON ci_runs.workspace_id = workspaces.id AND number = \
@@ -183,7 +188,7 @@ fn read_managed(row: &Row) -> Result<ManagedWorkspace, StoreError> {
         // External workspaces never have a lifecycle.
         Executor::External => return Err(StoreError::Corrupt { table: "workspaces", column: "executor" }),
     };
-    Ok(ManagedWorkspace { workspace, lifecycle: read_lifecycle(row)?, runs })
+    Ok(ManagedWorkspace { workspace, lifecycle: read_lifecycle(row)?, idle: read_idle(row)?, runs })
 }
 
 fn read_kubernetes(row: &Row) -> Result<KubernetesState, StoreError> {

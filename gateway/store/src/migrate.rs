@@ -61,6 +61,7 @@ pub(super) static STEPS: LazyLock<Vec<SchemaVersion>> = LazyLock::new(|| {
         step!(16, "replica reports", "0016_replica_reports.sql"),
         step!(17, "shared certificate", "0017_shared_certificate.sql"),
         step!(18, "credentials for git servers", "0018_git_credentials.sql"),
+        step!(19, "use of workspaces", "0019_idle.sql"),
         step!(20, "needs of workspaces", "0020_workspace_needs.sql"),
     ]
 });

@@ -4,7 +4,7 @@
 //!
 //! * names and addresses: [`WorkspaceName`], [`UserName`], [`ClusterName`], [`ProviderName`], [`Port`], [`Zone`],
 //!   [`PublicUrl`], [`Endpoint`], [`GitHost`]
-//! * workspaces: [`DesiredState`], [`ActualState`], [`Lifecycle`], [`TimeLimits`], [`blockers`], [`Share`]
+//! * workspaces: [`DesiredState`], [`ActualState`], [`Lifecycle`], [`TimeLimits`], [`IdleRecord`], [`blockers`], [`Share`]
 //! * users and credentials: [`principal`], [`token`] (what is handed out, with a checksum), [`opaque`] (random ids and their
 //!   digests), [`Secret`] (a text that prints as a mask), [`sign_in_rows`]
 //! * limits: [`Limit`] names each
@@ -17,6 +17,7 @@ pub mod blockers;
 mod cluster;
 mod endpoint;
 mod git_host;
+mod idle;
 mod job_time;
 mod lifecycle;
 mod limit;
@@ -45,6 +46,10 @@ use tunnel_proto::terminal::{EDITOR_PORT, TERMINAL_PORT};
 pub use cluster::{BadClusterName, CLUSTER_NAME_BYTES_MAX, ClusterName};
 pub use endpoint::{BadEndpoint, ENDPOINT_BYTES_MAX, Endpoint};
 pub use git_host::{BadGitHost, GitHost};
+pub use idle::{
+    Activity, ActivityKind, BadActivityKind, BadIdleLimit, IDLE_TIME_MAX, IDLE_TIME_MIN, IdleLimit, IdleRecord,
+    IdleRules, IdleStage, KEEP_TIME, KEEP_TIME_MAX,
+};
 pub use job_time::{JOB_TIMES, JobTime, SAVE_TIMES};
 pub use lifecycle::{ActualState, BadState, DesiredState, Lifecycle, LifecycleRefused, REASON_BYTES_MAX, TimeLimits};
 pub use limit::Limit;
@@ -175,6 +180,12 @@ impl Port {
     #[must_use]
     pub fn is_ssh(self) -> bool {
         self.get() == SSH_PORT
+    }
+
+    /// Returns whether this is the port of the editor of workspaces that the gateway makes.
+    #[must_use]
+    pub fn is_editor(self) -> bool {
+        self.get() == EDITOR_PORT
     }
 
     /// Returns whether this is the port on which agents serve terminals: input there runs on the machine.

@@ -1,5 +1,6 @@
-//! Stops and terminates workspaces whose time limits have passed: they stop after their active hours and are terminated
-//! after their stopped hours or at their greatest age. Within seconds, and not at the next full round.
+//! Stops and terminates workspaces whose time limits have passed: they stop after their active hours, or once nobody has used
+//! them for long enough, and are terminated after their stopped hours or at their greatest age. Within seconds, and not at
+//! the next full round.
 //!
 //! Deadlines are computed from the stored state, by [`Lifecycle::next_due`](gateway_types::Lifecycle::next_due). The
 //! queue in memory only says when to check, so a restart loses nothing and a change that was missed costs one check.
@@ -14,6 +15,7 @@ use tracing::{info, warn};
 
 use crate::changes::{ChangeNews, ChangeNotice, Changes, Subscriber};
 use crate::cluster_configs::StoredConfig;
+use crate::idle_stops::{IdleStep, IdleStops};
 use gateway_store::{ClusterId, ConfigVersion, ManagedWorkspace, Runs, Store, StoreError, WorkspaceId};
 use gateway_types::{Clock, ProviderName, TimeLimits, UnixSeconds};
 use work_queue::{Requeue, WorkQueue};
@@ -44,6 +46,7 @@ pub struct LifetimeController {
     queue: WorkQueue<WorkspaceId, UnixSeconds>,
     limits: HashMap<(ClusterId, ConfigVersion), TimeLimits>,
     providers: HashMap<ProviderName, TimeLimits>,
+    idle: IdleStops,
 }
 
 impl fmt::Debug for LifetimeController {
@@ -56,7 +59,22 @@ impl LifetimeController {
     /// Creates the timers. Changes are published on `changes`.
     #[must_use]
     pub fn new(store: Store, changes: Changes, clock: Clock) -> Self {
-        Self { store, changes, clock, queue: WorkQueue::default(), limits: HashMap::new(), providers: HashMap::new() }
+        Self {
+            store,
+            changes,
+            clock,
+            queue: WorkQueue::default(),
+            limits: HashMap::new(),
+            providers: HashMap::new(),
+            idle: IdleStops::default(),
+        }
+    }
+
+    /// Sets how workspaces are stopped that nobody uses.
+    #[must_use]
+    pub fn with_idle(mut self, idle: IdleStops) -> Self {
+        self.idle = idle;
+        self
     }
 
     /// Adds the time limits of workspaces in CI systems.
@@ -143,8 +161,16 @@ impl LifetimeController {
             let (life, now) = (&managed.lifecycle, (self.clock)());
             let due = life.due(managed.workspace.created_at, &limits, now);
             let Some(next) = due.and_then(|desired| life.request(desired, now).ok()) else {
-                let deadline = life.next_due(managed.workspace.created_at, &limits);
-                return Ok(deadline.map_or(Requeue::AwaitAdd, |(at, _)| Requeue::At(at)));
+                let idle = match self.idle.step(&self.store, &managed, now).await? {
+                    IdleStep::Again => continue,
+                    IdleStep::Stopped => {
+                        self.changes.publish(ChangeNotice { workspace, cluster: managed.cluster() });
+                        continue;
+                    }
+                    IdleStep::Wait(at) => at,
+                };
+                let deadline = life.next_due(managed.workspace.created_at, &limits).map(|(at, _)| at);
+                return Ok(deadline.into_iter().chain(idle).min().map_or(Requeue::AwaitAdd, Requeue::At));
             };
             if self.store.swap_lifecycle(workspace, life.revision, &next).await? {
                 info!(workspace = %managed.workspace.name, desired = %next.desired, "the workspace has reached a time limit");

@@ -19,7 +19,7 @@ use super::cluster_configs::StoredConfig;
 use gateway_store::{Cluster, ConfigVersion, CreateError, ManagedWorkspace, NewManaged, Store, Variable};
 use gateway_types::quota::{Needs, Quotas};
 use gateway_types::token::{Token, TokenKind};
-use gateway_types::{ClusterName, DesiredState, Lifecycle, UnixSeconds, UserName, WorkspaceName};
+use gateway_types::{ClusterName, DesiredState, IdleLimit, Lifecycle, UnixSeconds, UserName, WorkspaceName};
 use workspace_spec::cluster_config::ClusterConfig;
 use workspace_spec::devfile;
 use workspace_spec::editor;
@@ -54,6 +54,8 @@ pub struct NewWorkspace {
     pub devfile: Option<Bytes>,
     /// Variables and files for its containers.
     pub variables: Vec<Variable>,
+    /// Time after which it is stopped without use, as its owner wants it.
+    pub idle: IdleLimit,
 }
 
 /// Executor that is to run a workspace.
@@ -143,7 +145,7 @@ impl Workspaces {
                 return self.create_on_ci(owner, new, on, now).await;
             }
         };
-        let NewWorkspace { name, variables, .. } = new;
+        let NewWorkspace { name, variables, idle, .. } = new;
         let wrong = variables::check(&variables);
         if !wrong.is_empty() {
             return Err(WorkspaceError::Variables(wrong));
@@ -171,10 +173,7 @@ impl Workspaces {
                 self.measure_all(cluster.id).await?;
             }
             match self.store.create_managed(&new, now).await {
-                Ok(managed) => {
-                    self.say(&managed);
-                    return Ok(managed);
-                }
+                Ok(managed) => return self.made(managed, idle).await,
                 Err(CreateError::ConfigChanged) if tries < CONFIGS_MAX => {}
                 Err(error) => return Err(error.into()),
             }
@@ -260,6 +259,44 @@ impl Workspaces {
             }
         }
         Err(WorkspaceError::Busy)
+    }
+
+    /// Keeps a workspace from being stopped for idleness until a time.
+    ///
+    /// # Errors
+    /// [`WorkspaceError::Store`]; [`WorkspaceError::NoSuchWorkspace`] if it is gone by now.
+    pub async fn keep(&self, found: &ManagedWorkspace, until: UnixSeconds) -> Result<ManagedWorkspace, WorkspaceError> {
+        self.store.keep_awake(found.workspace.id, until).await?;
+        self.anew(found).await
+    }
+
+    /// Sets the time after which a workspace is stopped that nobody uses, as its owner wants it; the operator's bounds apply.
+    ///
+    /// # Errors
+    /// As [`Workspaces::keep`].
+    pub async fn limit_idle(
+        &self,
+        found: &ManagedWorkspace,
+        wanted: IdleLimit,
+    ) -> Result<ManagedWorkspace, WorkspaceError> {
+        self.store.want_idle_limit(found.workspace.id, wanted).await?;
+        self.anew(found).await
+    }
+
+    /// Stores what the owner of a new workspace wants beside its definition, and announces the workspace.
+    async fn made(&self, managed: ManagedWorkspace, idle: IdleLimit) -> Result<ManagedWorkspace, WorkspaceError> {
+        if idle == IdleLimit::Inherited {
+            self.say(&managed);
+            return Ok(managed);
+        }
+        // Were this not to come about, the workspace would have the operator's limit.
+        self.limit_idle(&managed, idle).await
+    }
+
+    /// Announces a change of a workspace, and reads it.
+    async fn anew(&self, found: &ManagedWorkspace) -> Result<ManagedWorkspace, WorkspaceError> {
+        self.say(found);
+        self.store.managed_by_id(found.workspace.id).await?.ok_or(WorkspaceError::NoSuchWorkspace)
     }
 
     /// Forgets a workspace of which nothing is left, and frees its name: at once for its owner, for others after

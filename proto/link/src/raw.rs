@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 
-pub use self::carrier::{CarriedBytes, Carrier, CarrierBroken, Goodbye};
+pub use self::carrier::{CarriedBytes, Carrier, CarrierBroken, Goodbye, Piece};
 pub use self::local::{Local, RawSocket};
 
 /// The subprotocol that both ends name (`Sec-WebSocket-Protocol`).

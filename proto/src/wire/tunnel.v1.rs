@@ -224,6 +224,9 @@ pub struct Listening {
     pub ports: ::prost::alloc::vec::Vec<ListeningPort>,
     #[prost(message, repeated, tag = "2")]
     pub commands: ::prost::alloc::vec::Vec<StartCommand>,
+    /// A command in the workspace wants to be waited for (`workspace-agent busy`), since so many seconds: of several, the youngest.
+    #[prost(uint32, optional, tag = "3")]
+    pub busy_seconds: ::core::option::Option<u32>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StartCommand {

@@ -17,6 +17,7 @@ use super::decide::DialFailure;
 use super::socket::AppSocket;
 use crate::ssh::SshServer;
 use crate::Terminals;
+use crate::busy;
 use crate::ports::{self, OwnPorts, Ports};
 use crate::start_commands;
 
@@ -73,7 +74,8 @@ impl LocalMachine {
         let own = OwnPorts { terminal: self.terminals.is_some(), ssh: self.ssh.is_some() };
         let read = tokio::task::spawn_blocking(move || {
             let commands = logs.as_deref().map(start_commands::read).unwrap_or_default();
-            ports::listening(&ports, own).map(|ports| Listening { ports, commands })
+            let busy = busy::read(&busy::folder()).map(|age| u32::try_from(age.as_secs()).unwrap_or(u32::MAX));
+            ports::listening(&ports, own).map(|ports| Listening { ports, commands, busy_seconds: busy })
         });
         let found = read.await.map_err(|_broken| Reason::Cancelled)?.map_err(|error| {
             debug!(%error, "the ports that listen cannot be read");

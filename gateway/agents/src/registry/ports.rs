@@ -50,6 +50,8 @@ pub struct AgentReport {
     pub listening: Arc<[Port]>,
     /// The commands that began with the workspace, those that failed first.
     pub commands: Arc<[StartCommand]>,
+    /// Time since which a command in the workspace wants to be waited for; of several, the youngest's.
+    pub busy_for: Option<Duration>,
 }
 
 /// The ports whose apps refused the host that users ask for, and whether they take `localhost`.
@@ -152,12 +154,14 @@ impl LiveSession {
         if let Some(report) = self.ports.fresh(Instant::now()) {
             return Some(report);
         }
-        let Ok(Some(Listening { ports, commands })) = timeout(PATIENCE, self.ask_listening()).await else {
+        let Ok(Some(Listening { ports, commands, busy_seconds })) = timeout(PATIENCE, self.ask_listening()).await
+        else {
             debug!(agent = %self.subject, "the agent did not say which ports listen");
             return None;
         };
         let listening = ports.into_iter().filter_map(Port::new).filter(|port| self.ports.expose(*port)).collect();
-        let report = AgentReport { listening, commands: commands.into() };
+        let busy_for = busy_seconds.map(|seconds| Duration::from_secs(u64::from(seconds)));
+        let report = AgentReport { listening, commands: commands.into(), busy_for };
         *self.ports.observed.lock() = Some((Instant::now(), report.clone()));
         Some(report)
     }

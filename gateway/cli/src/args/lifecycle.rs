@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use crate::Output;
 use crate::credentials::Remote;
 use gateway_config::parse_duration;
-use gateway_types::{ClusterName, UserName, WorkspaceName};
+use gateway_types::{ClusterName, IdleLimit, UserName, WorkspaceName};
 use workspace_spec::project::Project;
 
 const CREATE_EXAMPLES: &str = which!(
@@ -114,6 +114,10 @@ pub struct CreateArgs {
     /// Owner, on the gateway's machine [default: `dev` in dev mode].
     #[arg(long, value_name = "USER")]
     pub owner: Option<UserName>,
+    /// Minutes without use after which it is stopped, or `off` [default: as the operator says].
+    #[allow(rustdoc::broken_intra_doc_links, reason = "a text of `--help`: the brackets stand for options")]
+    #[arg(long, value_name = "MINUTES")]
+    pub idle_minutes: Option<IdleLimit>,
     /// Wait until it runs, and show how far it is.
     #[arg(long)]
     pub wait: bool,

@@ -6,6 +6,7 @@ use thiserror::Error;
 
 use super::follow::{Lookout, WorkspaceWait, follow};
 use super::given::{self, BadFile};
+use super::idle::wire;
 use super::wish::{Accepted, Persistence, Wish, WorkspaceLook};
 use super::{address, no_such};
 use crate::client::{ClientError, GatewayClient, shown};
@@ -72,6 +73,8 @@ impl<'a> DesiredChange<'a> {
             WorkspaceCommand::Restart(args) => (Wish::Restart, args, true),
             WorkspaceCommand::Terminate(args) => (Wish::Terminate, &args.change, args.yes),
             WorkspaceCommand::Create(_)
+            | WorkspaceCommand::Keep(_)
+            | WorkspaceCommand::Idle(_)
             | WorkspaceCommand::List(_)
             | WorkspaceCommand::Show(_)
             | WorkspaceCommand::Open(_)
@@ -226,17 +229,18 @@ pub(super) async fn create(
                 }
                 members.extend(args.editor.as_ref().map(|editor| ("editor".to_owned(), json!(editor))));
             }
-            wanted
+            with_idle(wanted, args)
         }
         RunsOn::Ci => {
             let project = match no_editor(args).and_then(|()| only_project(&projects)) {
                 Ok(only) => only.map(project),
                 Err(error) => return Ok(complain(&error, console)),
             };
-            json!({
+            let wanted = json!({
                 "name": name, "executor": "ci", "agent": agent, "devfile": devfile, "variables": variables,
                 "project": project, "tags": args.tags,
-            })
+            });
+            with_idle(wanted, args)
         }
         RunsOn::External => {
             if let Err(error) = external(args) {
@@ -252,6 +256,14 @@ pub(super) async fn create(
         next_steps(args, console);
     }
     Ok(exit)
+}
+
+/// Adds the time limit for an idle workspace, if one is said: a gateway of before knows no such member.
+fn with_idle(mut wanted: Value, args: &CreateArgs) -> Value {
+    if let (Value::Object(members), Some(limit)) = (&mut wanted, args.idle_minutes) {
+        members.insert("idle_minutes".to_owned(), wire(limit));
+    }
+    wanted
 }
 
 /// Makes a workspace in this machine's database.
@@ -281,7 +293,13 @@ pub(super) async fn create_here(
         (RunsOn::Kubernetes, Some(_)) | (RunsOn::Ci | RunsOn::External, _) => None,
     };
     let on = on(args, only).map_err(|error| complain(&error, console))?;
-    let new = NewWorkspace { name: args.workspace.clone(), on, devfile: devfile.map(Into::into), variables };
+    let new = NewWorkspace {
+        name: args.workspace.clone(),
+        on,
+        devfile: devfile.map(Into::into),
+        variables,
+        idle: args.idle_minutes.unwrap_or_default(),
+    };
     let service = service_with_ci(store, config).map_err(|error| complain(&error, console))?;
     let managed = match service.create(&owner, new, now).await {
         Ok(managed) => managed,
@@ -334,6 +352,7 @@ fn external(args: &CreateArgs) -> Result<(), BadOn> {
         || !args.projects.is_empty()
         || args.devfile.is_some()
         || args.wait
+        || args.idle_minutes.is_some()
         || !(args.tags.is_empty() && args.env_file.is_empty() && args.secret_file.is_empty());
     if says_how { Err(BadOn::External) } else { Ok(()) }
 }
@@ -427,7 +446,7 @@ enum BadOn {
     OneProject,
     #[error(
         "you run an external workspace yourself: --executor external takes no --agent, --devfile, --project, --editor, --tag, \
-         --wait and no variables"
+         --wait, --idle-minutes and no variables"
     )]
     External,
     #[error("name the cluster with --agent")]
@@ -462,7 +481,7 @@ enum BadCi {
     Setup(#[from] CiSetupError),
 }
 
-fn service(store: &Store, config: &Config) -> Workspaces {
+pub(super) fn service(store: &Store, config: &Config) -> Workspaces {
     Workspaces::new(store.clone(), Changes::default(), Addresses::of(config, config.listen.agents.port()))
 }
 

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::change::{self, DesiredChange};
+use super::idle::{self, IdleChange, IdleLook};
 use super::row::{self, WorkspaceItem};
 use super::{details, opened, present};
 use crate::client::{ClientError, GatewayClient, shown};
@@ -31,6 +32,8 @@ struct WorkspaceDetail {
     port_url: String,
     agent: Option<Agent>,
     shared_with_you: Vec<ShareRow>,
+    #[serde(default)]
+    idle: Option<IdleLook>,
 }
 
 #[derive(Deserialize)]
@@ -111,12 +114,17 @@ pub(super) async fn run(client: &GatewayClient, args: &WorkspaceArgs, console: &
     if let Some(wanted) = DesiredChange::of(&args.command) {
         return change::change(client, wanted, console).await.unwrap_or_else(|error| complain(&error, console));
     }
+    if let Some(wanted) = IdleChange::of(&args.command) {
+        return idle::change(client, wanted, console).await.unwrap_or_else(|error| complain(&error, console));
+    }
     let done = match &args.command {
         WorkspaceCommand::Create(args) => change::create(client, args, console).await,
         // Changes were requested above.
         WorkspaceCommand::Start(_)
         | WorkspaceCommand::Stop(_)
         | WorkspaceCommand::Restart(_)
+        | WorkspaceCommand::Keep(_)
+        | WorkspaceCommand::Idle(_)
         | WorkspaceCommand::Terminate(_) => Ok(Exit::Usage),
         WorkspaceCommand::List(args) => list(client, args.output, console).await,
         WorkspaceCommand::Show(args) => show(client, args, console).await,
@@ -163,7 +171,7 @@ async fn show(client: &GatewayClient, args: &ShowArgs, console: &mut Console) ->
         let detail: Value = client.get(&path).await?;
         return Ok(console.finish_with(format_args!("{detail:#}")));
     }
-    let WorkspaceDetail { row, port_url, agent, shared_with_you } = client.get(&path).await?;
+    let WorkspaceDetail { row, port_url, agent, shared_with_you, idle } = client.get(&path).await?;
     let listening = agent.as_ref().and_then(|agent| agent.listening.as_deref());
     let listening: Option<Vec<String>> = listening.map(|ports| ports.iter().map(PortRow::line).collect());
     let commands: Vec<_> = agent.iter().flat_map(|agent| &agent.commands).map(CommandRow::line).collect();
@@ -202,6 +210,9 @@ async fn show(client: &GatewayClient, args: &ShowArgs, console: &mut Console) ->
         }
         rows.push(("state", shown(&look.told())));
         rows.push(("wanted", shown(&look.desired)));
+    }
+    if let Some(told) = idle.as_ref().and_then(|idle| idle.told(&row.owner)) {
+        rows.push(("idle stop", told));
     }
     if !shared_with_you.is_empty() {
         let shares: Vec<String> =

@@ -155,7 +155,7 @@ impl WorkspaceLook {
         Self {
             desired: life.desired.to_string(),
             actual: life.actual.to_string(),
-            reason: life.reason.as_deref().map(str::to_owned),
+            reason: life.reason.as_deref().map(str::to_owned).or_else(|| managed.idle.stop_reason(life)),
             generation: life.generation,
             revision: life.revision,
             blockers: blockers

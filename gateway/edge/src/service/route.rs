@@ -28,7 +28,9 @@ use tracing::{debug, info};
 use super::anonymous::overloaded;
 use super::authorise::Visit;
 use super::failures::{Failures, RequestFacts};
+use super::idle_notice;
 use super::{Edge, EdgeAnswer, Origin};
+use crate::activity;
 use crate::address::Address;
 use crate::body::{RequestPermits, ResponseBody};
 use crate::expect::{UnknownExpectation, expectation};
@@ -102,7 +104,9 @@ impl Edge {
         known.port = address.port;
         // Step 3: own answers.
         let is_tcp = tcp::is_asked(&parts);
-        if !is_tcp && path::is_reserved(parts.uri.path()) {
+        // Only its owner may know of a stop, so that one is answered behind step 5.
+        let is_idle_notice = !is_tcp && parts.uri.path() == idle_notice::PATH;
+        if !is_tcp && !is_idle_notice && path::is_reserved(parts.uri.path()) {
             return Box::pin(self.reserved(&parts, origin, &address, known.began)).await;
         }
         if !is_tcp && let Some(answer) = self.preflight(&parts, &address) {
@@ -126,6 +130,9 @@ impl Edge {
         };
         // Step 5: authorise.
         let grant = self.authorise(&visit, port, known).await?;
+        if is_idle_notice {
+            return Box::pin(self.idle_notice(&visit, &grant)).await;
+        }
         // Step 6: session.
         let session = self.attached(session, &visit, &grant).await?;
         // Step 7: watch.
@@ -256,6 +263,9 @@ impl Edge {
             return self.forwarder.tcp(request, route, &self.drain, &self.failures.metrics).await;
         }
         let (parts, body) = request.into_parts();
+        if let (Some(user), Some(kind)) = (route.watch.activity(), activity::of_request(&parts)) {
+            user.note(kind);
+        }
         let upgrade = upgrade_asked(&parts).map_err(BadUpgrade::failure)?;
         let request = Request::from_parts(parts, body);
         debug!(workspace = %route.grant.workspace(), port = %route.grant.port(), method = %request.method(), "forwarding");

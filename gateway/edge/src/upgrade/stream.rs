@@ -19,11 +19,13 @@ use tunnel_link::raw::{CUT_TIMEOUT, code};
 use tunnel_link::splice::splice_idle;
 use tunnel_proto::reason::Reason;
 
+use crate::activity::{InputRule, UserActivity};
 use crate::forward::failure_of_channel;
 use crate::upstream::http1::Http1Connection;
 use crate::watches::WatchUse;
 use crate::websocket::frames::{Frames, close_frame};
 use gateway_http::respond::Failure;
+use gateway_types::{ActivityKind, Port};
 
 /// The close code for a workspace that cannot be reached any more (RFC 6455, section 7.4.1): not the app's doing.
 const LOST: u16 = 1011;
@@ -38,11 +40,11 @@ struct Farewell {
 }
 
 /// Joins the user's connection with the app's channel until both directions have ended, one broke, `drained` is over
-/// (its value is the time left for the last message), or the user's access ends. `frames` is there for a WebSocket.
+/// (its value is the time left for the last message), or the user's access ends. `frames` knows those of a WebSocket.
 pub(super) async fn carry(
     user: OnUpgrade,
     app: Box<Http1Connection>,
-    frames: Option<Frames>,
+    frames: StreamFrames,
     idle: Duration,
     watch: &WatchUse,
     drained: impl Future<Output = Duration>,
@@ -57,7 +59,7 @@ pub(super) async fn carry(
         Ok(ends) => ends,
         Err(error) => return debug!(%error, "stream did not begin"),
     };
-    let mut user = UserEnd { io: TokioIo::new(user), frames };
+    let mut user = UserEnd { io: TokioIo::new(user), frames: frames.outward, input: frames.input };
     let farewell = tokio::select! {
         biased;
         ended = splice_idle(app, &mut user, Some(idle)) => match ended {
@@ -93,10 +95,46 @@ fn farewell(error: &io::Error) -> Option<Farewell> {
     Some(Farewell { code, reason, timeout: CUT_TIMEOUT })
 }
 
+/// Positions in the frames of a stream.
+pub(super) struct StreamFrames {
+    /// Of the bytes towards the user; `None` if it is no WebSocket.
+    pub(super) outward: Option<Frames>,
+    /// Of the bytes from the user, if they count as use of the workspace.
+    pub(super) input: Option<Input>,
+}
+
+/// What a user sends, as far as it counts as use of the workspace.
+pub(super) struct Input {
+    user: UserActivity,
+    rule: InputRule,
+    /// `None` if it is no WebSocket: then every byte counts.
+    frames: Option<Frames>,
+}
+
+impl Input {
+    pub(super) fn new(user: UserActivity, port: Port, is_websocket: bool) -> Self {
+        Self { user, rule: InputRule::of(port), frames: is_websocket.then(Frames::default) }
+    }
+
+    fn pass(&mut self, bytes: &[u8]) {
+        let Self { user, rule, frames } = self;
+        match frames {
+            Some(frames) => frames.pass_with(bytes, |opcode, length| {
+                if let Some(kind) = rule.judge(opcode, length) {
+                    user.note(kind);
+                }
+            }),
+            None if bytes.is_empty() => {}
+            None => user.note(ActivityKind::Stream),
+        }
+    }
+}
+
 /// The user's end, and the position in frames of the bytes towards it.
 struct UserEnd<S> {
     io: S,
     frames: Option<Frames>,
+    input: Option<Input>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> UserEnd<S> {
@@ -125,7 +163,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for UserEnd<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.io).poll_read(context, buffer);
+        if let (Poll::Ready(Ok(())), Some(input)) = (&read, &mut self.input) {
+            input.pass(buffer.filled().get(before..).unwrap_or_default());
+        }
+        read
     }
 }
 
@@ -154,7 +197,7 @@ mod tests {
     /// Writes what an app said so far, then a farewell; returns what the user's end has read.
     async fn heard(frames: Option<Frames>, said: &[u8]) -> Vec<u8> {
         let (near, mut far) = tokio::io::duplex(1024);
-        let mut user = UserEnd { io: near, frames };
+        let mut user = UserEnd { io: near, frames, input: None };
         user.write_all(said).await.expect("room");
         let farewell = Farewell { code: 1008, reason: "no_such_host", timeout: Duration::from_secs(5) };
         let mut bytes = Vec::new();
@@ -184,7 +227,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn user_who_does_not_read_is_not_waited_for() {
         let (near, far) = tokio::io::duplex(1);
-        let user = UserEnd { io: near, frames: Some(Frames::default()) };
+        let user = UserEnd { io: near, frames: Some(Frames::default()), input: None };
         let began = tokio::time::Instant::now();
         user.say(Farewell { code: 1008, reason: "no_such_host", timeout: CUT_TIMEOUT }).await;
         assert_eq!(began.elapsed(), CUT_TIMEOUT);

@@ -20,9 +20,9 @@ enum FramePosition {
     #[default]
     Border,
     /// Before the byte that has the length.
-    Begun,
+    Begun { opcode: u8 },
     /// Inside a long length.
-    Length { digits: u8, length: u64, is_masked: bool },
+    Length { opcode: u8, digits: u8, length: u64, is_masked: bool },
     /// Inside mask and payload; never with nothing left.
     Payload { left: u64 },
     /// A close frame has begun, behind which nothing may come (RFC 6455, section 5.5.1).
@@ -31,17 +31,25 @@ enum FramePosition {
 
 impl Frames {
     /// Passes over the next bytes. It takes a step for each frame and each piece of one, however long.
-    pub fn pass(&mut self, mut bytes: &[u8]) {
+    pub fn pass(&mut self, bytes: &[u8]) {
+        self.pass_with(bytes, |_, _| {});
+    }
+
+    /// Passes over the next bytes, and hands on the opcode and the length of the payload of each frame whose head has come.
+    pub fn pass_with(&mut self, mut bytes: &[u8], mut begun: impl FnMut(u8, u64)) {
         while let Some((&byte, rest)) = bytes.split_first() {
             (self.0, bytes) = match self.0 {
                 FramePosition::Border if byte & 0x0f == CLOSE => (FramePosition::Closing, rest),
-                FramePosition::Border => (FramePosition::Begun, rest),
-                FramePosition::Begun => (length_of(byte), rest),
-                FramePosition::Length { digits, length, is_masked } => {
+                FramePosition::Border => (FramePosition::Begun { opcode: byte & 0x0f }, rest),
+                FramePosition::Begun { opcode } => (length_of(byte, opcode, &mut begun), rest),
+                FramePosition::Length { opcode, digits, length, is_masked } => {
                     let length = length << 8 | u64::from(byte);
                     let next = match digits {
-                        0 | 1 => payload(length, is_masked),
-                        more => FramePosition::Length { digits: more - 1, length, is_masked },
+                        0 | 1 => {
+                            begun(opcode, length);
+                            payload(length, is_masked)
+                        }
+                        more => FramePosition::Length { opcode, digits: more - 1, length, is_masked },
                     };
                     (next, rest)
                 }
@@ -64,12 +72,15 @@ impl Frames {
 }
 
 /// Reads the second byte of a frame.
-fn length_of(byte: u8) -> FramePosition {
+fn length_of(byte: u8, opcode: u8, begun: &mut impl FnMut(u8, u64)) -> FramePosition {
     let is_masked = byte & 0x80 != 0;
     match byte & 0x7f {
-        126 => FramePosition::Length { digits: 2, length: 0, is_masked },
-        127 => FramePosition::Length { digits: 8, length: 0, is_masked },
-        short => payload(u64::from(short), is_masked),
+        126 => FramePosition::Length { opcode, digits: 2, length: 0, is_masked },
+        127 => FramePosition::Length { opcode, digits: 8, length: 0, is_masked },
+        short => {
+            begun(opcode, u64::from(short));
+            payload(u64::from(short), is_masked)
+        }
     }
 }
 
@@ -129,6 +140,19 @@ mod tests {
             for cut in 1..frame.len() {
                 assert!(!after(&[&frame[..cut]]).is_at_border(), "{frame:?} cut at {cut}");
             }
+        }
+    }
+
+    #[test]
+    fn each_frame_is_handed_on_once_with_its_kind_and_length_however_it_is_cut() {
+        let long = [&[0x82, 0xfe, 1, 0, 9, 9, 9, 9][..], &[7; 256]].concat();
+        let bytes = [&[0x81, 0x82, 1, 2, 3, 4, 5, 6][..], &[0x89, 0x80, 1, 2, 3, 4], &long, &[0x00, 0x00]].concat();
+        for cut in 0..bytes.len() {
+            let (mut frames, mut seen) = (Frames::default(), Vec::new());
+            for piece in [&bytes[..cut], &bytes[cut..]] {
+                frames.pass_with(piece, |opcode, length| seen.push((opcode, length)));
+            }
+            assert_eq!(seen, [(1, 2), (9, 0), (2, 256), (0, 0)], "cut at {cut}");
         }
     }
 

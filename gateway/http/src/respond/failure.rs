@@ -200,6 +200,8 @@ impl Failure {
         match self {
             // About one redial of an agent whose link broke.
             Self::AgentAbsent | Self::AgentUnreachable => Some(3),
+            // A workspace that is asked to start takes about so long.
+            Self::WorkspaceStopped => Some(10),
             Self::Overloaded { limit } if *limit == Limit::FailedSignIns.name() => Some(10),
             Self::Overloaded { .. } | Self::Draining => Some(1),
             Self::NoSuchHost
@@ -207,7 +209,6 @@ impl Failure {
             | Self::NoDefaultPort
             | Self::SignInRequired
             | Self::PortNotAllowed
-            | Self::WorkspaceStopped
             | Self::PortClosed
             | Self::AppClosed
             | Self::SshNotStarted

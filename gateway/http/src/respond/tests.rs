@@ -6,7 +6,7 @@ const TABLE: [(Failure, &str, u16, Option<&str>); 24] = [
     (Failure::NoSuchPage, "no_such_host", 404, None),
     (Failure::SignInRequired, "sign_in_required", 401, None),
     (Failure::PortNotAllowed, "port_not_allowed", 403, None),
-    (Failure::WorkspaceStopped, "workspace_stopped", 503, None),
+    (Failure::WorkspaceStopped, "workspace_stopped", 503, Some("10")),
     (Failure::AgentAbsent, "agent_absent", 503, Some("3")),
     (Failure::AgentUnreachable, "agent_absent", 503, Some("3")),
     (Failure::PortClosed, "port_closed", 502, None),

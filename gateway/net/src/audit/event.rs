@@ -209,6 +209,36 @@ pub enum AuditEvent {
         /// Counts the changes of this workspace's desired state.
         generation: u64,
     },
+    /// A workspace was stopped because nobody used it.
+    WorkspaceIdle {
+        /// The workspace.
+        workspace: Text,
+        /// Time since which it was not used.
+        since: Text,
+        /// What counted as use last, and whose it was; `None` if nothing did since its start.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        last: Option<Text>,
+        /// Counts the changes of this workspace's desired state.
+        generation: u64,
+    },
+    /// A workspace is kept from being stopped for idleness.
+    WorkspaceKept {
+        /// Author of the change.
+        by: Actor,
+        /// The workspace.
+        workspace: Text,
+        /// Until then.
+        until: Text,
+    },
+    /// The time limit of a workspace that nobody uses was changed.
+    WorkspaceIdleLimit {
+        /// Author of the change.
+        by: Actor,
+        /// The workspace.
+        workspace: Text,
+        /// Seconds, `off` or `default`.
+        limit: Text,
+    },
     /// The record of a terminated workspace was deleted.
     WorkspaceForgotten {
         /// Author of the change.

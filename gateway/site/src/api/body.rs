@@ -216,6 +216,11 @@ impl<'a> JsonFields<'a> {
         self.members.get(name).is_some_and(|value| !value.is_null())
     }
 
+    /// Returns whether a member is there, also as `null`.
+    pub(super) fn names(&self, name: &'static str) -> bool {
+        self.members.contains_key(name)
+    }
+
     /// Notes a mistake of a member.
     pub(super) fn object(&mut self, name: &'static str, wrong: impl Into<String>) {
         self.mistakes.push(Mistake { pointer: format!("{}/{name}", self.pointer), detail: wrong.into() });

@@ -52,7 +52,8 @@ pub(super) const NO_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buf
     operation_id = "followWorkspace",
     summary = "Live events of a workspace; for the owner",
     description = "Server-sent events. `state` comes at once and with every change (a `WorkspaceState` and \
-        `connected`), `progress` when what holds a termination up changes (`blockers`), `failure` when something \
+        `connected`), `idle` when a stop for idleness comes \
+        nearer or is put off (`stage`), `progress` when what holds a termination up changes (`blockers`), `failure` when something \
         went wrong (`actual`, `reason`), `end` when nothing more will come (`why`: `terminated` or `forgotten`). \
         The id of an event is the state's `revision`. A comment comes every 15 s. The stream ends without a word \
         when the gateway restarts, and within 5 s when you may no longer: connect again.",
@@ -133,6 +134,7 @@ impl Following {
                 is_over: managed.lifecycle.is_over(),
                 revision: managed.lifecycle.revision,
                 connected: is_connected(&self.api, &managed.workspace.name),
+                idle: managed.idle.stage(&managed.lifecycle, wall_clock()),
             });
             let mut text = self.told.tell(view);
             if text.is_empty() && self.sent_at.elapsed() >= HEARTBEAT_INTERVAL {

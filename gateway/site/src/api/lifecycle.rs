@@ -16,11 +16,11 @@ use super::etag::Condition;
 use super::openapi::{bodies, failures, parameters};
 use super::problem::{ApiProblem, FaultLocation, Mistake, ProblemRow};
 use super::workspaces::{WorkspaceBody, detail, tagged};
-use super::{ApiShared, Caller, PREFIX, actor, answer, external, shares, state};
+use super::{ApiShared, Caller, PREFIX, actor, answer, external, idle, shares, state};
 use gateway_auth::policy::Visibility;
 use gateway_net::audit::{AuditEvent, Text};
 use gateway_store::{CiProject, Executor, ManagedWorkspace, SecretText, Variable, VariableKind, Workspace, wall_clock};
-use gateway_types::{ClusterName, DesiredState, ProviderName, UnixSeconds, WorkspaceName};
+use gateway_types::{ClusterName, DesiredState, IdleLimit, ProviderName, UnixSeconds, WorkspaceName};
 use gateway_workspaces::ci::NoTarget;
 use gateway_workspaces::service::{
     BadVariable, NewOn, NewOnCi, NewWorkspace, VARIABLES_MAX, WorkspaceError, check_variables,
@@ -129,9 +129,35 @@ pub(super) async fn change(
     let condition = Condition::read(&headers, &IF_MATCH)?;
     let now = wall_clock();
     let managed = owned(&api, &caller, name, now).await?;
-    let desired = body.read(|fields| fields.required("desired_state", text::<DesiredState>))?;
-    let managed = request(&api, &caller, managed, desired, &condition).await?;
+    let wanted = body.read(read_change)?;
+    let managed = match wanted.desired {
+        Some(desired) => request(&api, &caller, managed, desired, &condition).await?,
+        None => managed,
+    };
+    let managed = match wanted.idle {
+        Some(limit) => idle::limit_idle(&api, &caller, &managed, limit).await?,
+        None => managed,
+    };
     shown(&api, &caller, StatusCode::OK, &managed, now).await
+}
+
+/// What a caller changes of a workspace.
+struct WantedChange {
+    desired: Option<DesiredState>,
+    idle: Option<IdleLimit>,
+}
+
+/// Reads what is to be changed: the desired state, unless it is the idle stop alone. A limit of `null` is the operator's.
+fn read_change(fields: &mut JsonFields<'_>) -> Option<WantedChange> {
+    let has_idle = fields.names("idle_minutes");
+    let idle = fields.optional("idle_minutes", idle::limit);
+    let idle = if has_idle { idle.or(Some(IdleLimit::Inherited)) } else { None };
+    let desired = if has_idle && !fields.has("desired_state") {
+        fields.optional("desired_state", text::<DesiredState>)
+    } else {
+        Some(fields.required("desired_state", text::<DesiredState>)?)
+    };
+    Some(WantedChange { desired, idle })
 }
 
 /// Terminates a workspace, or forgets one of which nothing is left, or that runs elsewhere.
@@ -226,7 +252,7 @@ pub(super) async fn managed_of(api: &ApiShared, workspace: Workspace) -> Result<
     api.store.managed_by_id(id).await?.ok_or_else(|| ApiProblem::NotFound.into())
 }
 
-async fn shown(
+pub(super) async fn shown(
     api: &ApiShared,
     caller: &Caller,
     status: StatusCode,
@@ -269,6 +295,7 @@ fn read(body: &JsonObject) -> Result<WorkspaceRequest, ProblemRow> {
             Some(_) | None => Err("has to be empty: the endpoints of the devfile say them".to_owned()),
         });
         let _nothing: Option<()> = ports;
+        let idle = fields.optional("idle_minutes", idle::limit).unwrap_or_default();
         let variables = match fields.has("variables") {
             true => fields.objects("variables", VARIABLES_MAX, variable),
             false => fields.optional("variables", |_| Ok(Vec::new())).or_else(|| Some(Vec::new())),
@@ -282,6 +309,7 @@ fn read(body: &JsonObject) -> Result<WorkspaceRequest, ProblemRow> {
             on: on?,
             devfile: devfile.map(Into::into),
             variables,
+            idle,
         }))
     })
 }

@@ -17,7 +17,7 @@ use utoipa::{Modify, OpenApi as _};
 use self::settle::settle;
 use super::environments::{hook, prepare, records, templates};
 use super::{
-    agents, answer, ci, clusters, device, events, git_credentials, lifecycle, replicas, sessions, shares, tokens, whoami, workspaces,
+    agents, answer, ci, clusters, device, events, git_credentials, idle, lifecycle, replicas, sessions, shares, tokens, whoami, workspaces,
 };
 
 #[derive(utoipa::OpenApi)]
@@ -41,6 +41,7 @@ use super::{
         lifecycle::change,
         lifecycle::remove,
         events::follow,
+        idle::keep,
         shares::show,
         shares::replace,
         agents::list,

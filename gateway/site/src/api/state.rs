@@ -67,7 +67,7 @@ impl StateRow {
         Self {
             desired: life.desired.as_str(),
             actual: life.actual.as_str(),
-            reason: life.reason.as_deref().map(str::to_owned),
+            reason: life.reason.as_deref().map(str::to_owned).or_else(|| managed.idle.stop_reason(life)),
             generation: life.generation,
             revision: life.revision,
             since: life.actual_at.to_string(),

@@ -35,6 +35,14 @@
     put('reason', state.reason);
     list(state.blockers);
   });
+  // It comes with a page that says when, and has the button that puts it off.
+  events.addEventListener('idle', function (event) {
+    var near = ['announced', 'near'].indexOf(JSON.parse(event.data).stage) >= 0;
+    if (near !== Boolean(document.querySelector('.idle.warn'))) {
+      events.close();
+      location.reload();
+    }
+  });
   events.addEventListener('end', function () { events.close(); });
   // Whoever pressed a button is on the way to another page: what is told meanwhile must not load this one again.
   addEventListener('beforeunload', function () { events.close(); });

@@ -19,6 +19,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 
 use super::etag::Condition;
 use super::external::delete;
+use super::idle::{keep_for, notice};
 use super::lifecycle::{managed_of, request};
 use super::page::{PageContent, browser, hash_of, html, is_form, only, plain, policy};
 use super::problem::{ApiProblem, ProblemRow};
@@ -28,7 +29,7 @@ use gateway_auth::sign_in::path::ReturnPath;
 use gateway_auth::site::WORKSPACE_PAGES;
 use gateway_http::host::HostTarget;
 use gateway_store::{ManagedWorkspace, Workspace, wall_clock};
-use gateway_types::{DesiredState, WorkspaceName};
+use gateway_types::{DesiredState, KEEP_TIME, WorkspaceName};
 
 const SCRIPT: &str = include_str!("workspace_page.js");
 
@@ -140,7 +141,8 @@ pub(super) async fn show(
     if let Some(back) = back.as_deref().filter(|_| asked.follows && words::is_usable(&managed, connected)) {
         return Ok(see_other(back));
     }
-    Ok(page(&api, &managed, &asked, connected, back.as_deref()))
+    let idle = notice(&managed, &caller.user()?.user, wall_clock());
+    Ok(page(&api, &managed, &asked, connected, &Extras { back: back.as_deref(), idle }))
 }
 
 /// Carries out the action of a button.
@@ -171,13 +173,19 @@ pub(super) async fn act(
             };
         }
     };
+    let asked = WorkspacePageQuery::read(&api, &managed.workspace.name, &form);
     let desired = match only(&form, "action").as_deref() {
+        Some("keep") => {
+            return match keep_for(&api, &caller, &managed, KEEP_TIME, wall_clock()).await {
+                Ok(kept) => Ok(see_other(&asked.address(&kept.workspace.name, false))),
+                Err(problem) => refused(problem),
+            };
+        }
         Some("start") => DesiredState::Running,
         Some("stop") => DesiredState::Stopped,
         Some("restart") => DesiredState::RestartRequested,
         Some(_) | None => return Err(ApiProblem::BadRequest { reason: "no_action" }.into()),
     };
-    let asked = WorkspacePageQuery::read(&api, &managed.workspace.name, &form);
     let changed = match request(&api, &caller, managed, desired, &Condition::Absent).await {
         Ok(changed) => changed,
         Err(problem) => return refused(problem),
@@ -197,17 +205,29 @@ fn refused(problem: ProblemRow) -> Result<Response, ProblemRow> {
     Ok(plain(status, Some(code), title, &text))
 }
 
+/// What the page has beside the state.
+struct Extras<'a> {
+    /// The address that the visitor came from.
+    back: Option<&'a str>,
+    /// Words about an idle stop, and the button that delays it.
+    idle: (String, &'static str),
+}
+
 fn page(
     api: &ApiShared,
     managed: &ManagedWorkspace,
     asked: &WorkspacePageQuery,
     connected: bool,
-    back: Option<&str>,
+    extras: &Extras<'_>,
 ) -> Response {
     let name = &managed.workspace.name;
     let open = api.site.workspace(&api.rules.format(name, None), "/");
     let hidden = asked.back.as_ref().map(|back| (back.host.as_str(), back.path.as_str()));
-    let text = words::text(managed, connected, &words::Ways { open: &open, back, hidden, follows: asked.follows });
+    let text = words::text(
+        managed,
+        connected,
+        &words::Ways { open: &open, back: extras.back, hidden, follows: asked.follows, idle: &extras.idle },
+    );
     let head = if words::is_under_way(managed, connected) {
         "<noscript><meta http-equiv=\"refresh\" content=\"2\"></noscript>"
     } else {

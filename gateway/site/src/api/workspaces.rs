@@ -11,6 +11,7 @@ use http::{HeaderValue, StatusCode, Uri};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::idle::IdleRow;
 use super::list::PageRequest;
 use super::openapi::{failures, parameters, values};
 use super::problem::{ApiProblem, ProblemRow};
@@ -59,6 +60,9 @@ struct WorkspaceRow {
     /// For the owner only; null for an external workspace.
     #[schema(required)]
     state: Option<StateRow>,
+    /// For the owner only; null for an external workspace.
+    #[schema(required)]
+    idle: Option<IdleRow>,
     /// When it was made.
     #[schema(format = DateTime)]
     created_at: String,
@@ -264,6 +268,7 @@ fn row(api: &ApiShared, workspace: &Workspace, seen: Visibility, managed: Option
         provider: managed.and_then(ManagedWorkspace::ci).map(|state| state.provider.to_string()),
         run_url: managed.and_then(ManagedWorkspace::run_url).map(str::to_owned),
         state: managed.map(StateRow::new),
+        idle: managed.map(|managed| IdleRow::new(managed, wall_clock())),
         created_at: created_at.to_string(),
         connected: is_connected(api, name),
         url: api.site.workspace(&api.rules.format(name, None), "/"),

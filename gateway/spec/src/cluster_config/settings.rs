@@ -64,6 +64,11 @@ impl<'n> Section<'n, '_> {
         number.and_then(|number| u32::try_from(number).ok())
     }
 
+    fn idle_minutes(&mut self, key: &'static str) -> u32 {
+        let number = self.take(key).and_then(|at| at.whole(0..=i64::from(AGE_HOURS_MAX) * 60, self.problems));
+        number.and_then(|number| u32::try_from(number).ok()).unwrap_or(0)
+    }
+
     /// Reads text that keeps a rule; an empty one says nothing.
     fn text(&mut self, key: &'static str, rule: impl Fn(&str) -> Result<String, String>) -> Option<String> {
         let at = self.take(key)?;
@@ -113,6 +118,8 @@ fn read_section(fields: MapFields<'_>, problems: &mut Problems) -> ClusterConfig
         max_active_hours: section.hours("max_active_hours_before_stop").unwrap_or(defaults.max_active_hours),
         max_stopped_hours: section.hours("max_stopped_hours_before_termination").unwrap_or(defaults.max_stopped_hours),
         max_age_hours: section.hours("max_age_hours_before_termination"),
+        idle_minutes: section.idle_minutes("idle_minutes"),
+        max_idle_minutes: section.idle_minutes("max_idle_minutes"),
         tools_image: section.text("tools_image", image).unwrap_or_default(),
         gateway_url: section.text("gateway_url", url),
         ..defaults
@@ -170,6 +177,9 @@ fn check_together(config: &ClusterConfig, section: &mut Section<'_, '_>) {
     }
     if config.shared_namespace.is_some() && section.places.contains_key("namespace_prefix") {
         section.object("namespace_prefix", "must be left out with shared_namespace: no namespace is made");
+    }
+    if config.max_idle_minutes > 0 && config.idle_minutes > config.max_idle_minutes {
+        section.object("idle_minutes", format!("must be at most max_idle_minutes, {}", config.max_idle_minutes));
     }
     let hours = u64::from(config.max_active_hours) + u64::from(config.max_stopped_hours);
     if hours > u64::from(AGE_HOURS_MAX) {

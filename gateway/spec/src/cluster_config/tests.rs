@@ -50,6 +50,8 @@ workspaces:
   labels: {example.com/team: Shop_1, tier: ''}
   max_active_hours_before_stop: 12
   max_stopped_hours_before_termination: 100
+  idle_minutes: 30
+  max_idle_minutes: 120
   namespace_prefix: dev-
   tools_image: registry.example.com/tools:1
   gateway_url: https://Agents.example.com:8443/
@@ -192,6 +194,8 @@ fn full_file_is_read_as_it_says() {
             labels: BTreeMap::from([(text("example.com/team"), text("Shop_1")), (text("tier"), String::new())]),
             max_active_hours: 12,
             max_stopped_hours: 100,
+            idle_minutes: 30,
+            max_idle_minutes: 120,
             tools_image: text("registry.example.com/tools:1"),
             gateway_url: Some(text("https://agents.example.com:8443")),
             ci_access: CiAccess::default(),
@@ -373,6 +377,20 @@ fn image_and_url_are_what_they_are_called() {
 #[test]
 fn prefix_leaves_room_for_each_name_that_a_workspace_has_on_kubernetes() {
     assert_eq!(settings::PREFIX_MAX + crate::frozen::KUBERNETES_NAME_BYTES_MAX, 63);
+}
+
+#[test]
+fn limit_for_idle_workspaces_is_within_the_largest_and_off_without_a_word() {
+    let rules = |lines: &str| parse(format!("{SMALL}{lines}").as_bytes()).unwrap().idle_rules();
+    let minutes = |minutes| Some(Duration::from_secs(minutes * 60));
+    assert_eq!(rules(""), IdleRules::default());
+    assert_eq!(rules("  idle_minutes: 0\n  max_idle_minutes: 60\n"), IdleRules { default: None, max: minutes(60) });
+    assert_eq!(rules("  idle_minutes: 30\n"), IdleRules { default: minutes(30), max: None });
+    check_with(
+        "  max_idle_minutes: 20\n  idle_minutes: 30\n",
+        &["line 5, workspaces.idle_minutes: must be at most max_idle_minutes, 20"],
+    );
+    assert!(!ClusterConfig::default().to_json().contains("idle"), "configurations of before stay the same");
 }
 
 #[test]

@@ -31,7 +31,7 @@ impl Workspaces {
         on: NewOnCi,
         now: UnixSeconds,
     ) -> Result<ManagedWorkspace, WorkspaceError> {
-        let NewWorkspace { name, devfile, variables, .. } = new;
+        let NewWorkspace { name, devfile, variables, idle, .. } = new;
         let wrong = variables::check(&variables);
         if !wrong.is_empty() {
             return Err(WorkspaceError::Variables(wrong));
@@ -75,8 +75,7 @@ impl Workspaces {
             quotas,
         };
         let managed = self.store.create_ci(&new, now).await?;
-        self.say(&managed);
-        Ok(managed)
+        self.made(managed, idle).await
     }
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::changes::ChangeNews;
 use gateway_store::Observation;
-use gateway_types::ActualState;
+use gateway_types::{ActualState, IdleLimit};
 use workspace_spec::cluster_config;
 
 const NOW: UnixSeconds = UnixSeconds::new(1_800_000_000);
@@ -32,7 +32,7 @@ fn json(config: &str) -> String {
 fn new(name: &str, devfile: Option<&str>) -> NewWorkspace {
     let devfile = devfile.map(|text| Bytes::copy_from_slice(text.as_bytes()));
     let on = NewOn::Kubernetes { cluster: "one".parse().unwrap(), projects: Vec::new(), editor: None };
-    NewWorkspace { name: name.parse().unwrap(), on, devfile, variables: Vec::new() }
+    NewWorkspace { name: name.parse().unwrap(), on, devfile, variables: Vec::new(), idle: IdleLimit::Inherited }
 }
 
 async fn make(service: &Workspaces, name: &str) -> ManagedWorkspace {

@@ -67,6 +67,16 @@ pub struct Carrier<S, L> {
     outward: Outward,
     pulse: Pulse,
     copied: CarriedBytes,
+    heed: Option<Box<dyn FnMut(Piece) + Send>>,
+}
+
+/// A piece of a stream on its way, with its length in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// From the WebSocket to this end.
+    Inward(usize),
+    /// From this end to the WebSocket.
+    Outward(usize),
 }
 
 /// Direction from the WebSocket to this end.
@@ -110,7 +120,13 @@ where
             outward: Outward { is_over: false, unflushed: false, is_ping_due: false, lent: Bytes::new() },
             pulse: Pulse::new(ping_interval),
             copied: CarriedBytes::default(),
+            heed: None,
         }
+    }
+
+    /// Calls `heed` for each piece that comes, before it is handed on. It must not wait.
+    pub fn on_piece(&mut self, heed: impl FnMut(Piece) + Send + 'static) {
+        self.heed = Some(Box::new(heed));
     }
 
     /// Moves bytes until both directions have finished. The WebSocket is then still to be closed, with
@@ -181,6 +197,9 @@ where
             return Poll::Pending;
         } else if let Some(bytes) = ready!(self.local.poll_take(context)).map_err(CarrierBroken::Here)? {
             self.copied.outward += bytes.len() as u64;
+            if let Some(heed) = &mut self.heed {
+                heed(Piece::Outward(bytes.len()));
+            }
             if bytes.len() > PIECE_BYTES_SMALL {
                 self.outward.lent = bytes.clone();
             }
@@ -229,6 +248,9 @@ where
             }
             Some(Ok(Message::Binary(bytes))) => {
                 if !bytes.is_empty() {
+                    if let Some(heed) = &mut self.heed {
+                        heed(Piece::Inward(bytes.len()));
+                    }
                     let is_small = bytes.len() < SLICE_BYTES_MIN;
                     self.inward = Inward::Giving(if is_small { Bytes::copy_from_slice(&bytes) } else { bytes });
                 }

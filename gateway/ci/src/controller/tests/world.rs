@@ -489,6 +489,8 @@ fn configuration(server: &Server, token: &Path, job_timeout: Duration, save_max:
         active_max: life,
         stopped_max: life,
         age_max: life,
+        idle_minutes: 0,
+        max_idle_minutes: 0,
     };
     Ci { enabled: true, providers: vec![one], ..Ci::default() }
 }

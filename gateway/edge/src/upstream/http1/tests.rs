@@ -65,7 +65,7 @@ async fn asked_and_looked_at_late(said: &'static [u8]) -> (Box<Http1Connection>,
     let mut connection = Http1Connection::new(channel, Arc::default());
     let (request, _user) = upload(&mut tasks).await;
     let (parts, body) = request.into_parts();
-    connection.begin(Outgoing::new(&parts, RequestBody::new(body, 1).0, true).expect("a request"));
+    connection.begin(Outgoing::new(&parts, RequestBody::new(body, 1, None).0, true).expect("a request"));
     let mut context = Context::from_waker(Waker::noop());
     assert!(connection.poll_head(&mut context).is_pending());
     let channel = ChannelId::new(1);

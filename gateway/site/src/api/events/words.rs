@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::api::state::{BlockerRow, StateRow, is_failure};
-use gateway_types::ActualState;
+use gateway_types::{ActualState, IdleStage};
 
 /// A comment, which clients ignore.
 pub(super) const HEARTBEAT: &str = ": still here\n\n";
@@ -20,6 +20,8 @@ pub(super) struct WorkspaceView {
     pub(super) is_over: bool,
     pub(super) revision: i64,
     pub(super) connected: bool,
+    /// How near a stop for idleness is.
+    pub(super) idle: IdleStage,
 }
 
 /// State that was told already.
@@ -54,11 +56,22 @@ impl LastState {
             return String::new();
         }
         let mut text = String::new();
+        let stage = self.last.as_ref().map_or(IdleStage::Off, |last| last.idle);
+        if let Some(last) = &self.last
+            && (WorkspaceView { idle: now.idle, ..last.clone() }) == now
+        {
+            let text = event(now.revision, "idle", &json!({"stage": now.idle.as_str()}));
+            self.last = Some(now);
+            return text;
+        }
         if self.last.is_none() {
             text.push_str(&format!("retry: {RETRY_MS}\n\n"));
         }
         let id = now.revision;
         text.push_str(&event(id, "state", &StateEvent { state: &now.state, connected: now.connected }));
+        if now.idle != stage {
+            text.push_str(&event(id, "idle", &json!({"stage": now.idle.as_str()})));
+        }
         let blockers = |view: &WorkspaceView| view.state.blockers().to_vec();
         let before = self.last.as_ref().map(blockers).unwrap_or_default();
         if blockers(&now) != before {
@@ -98,7 +111,14 @@ mod tests {
 
     fn view(actual: ActualState, reason: Option<&str>, blockers: &[&str], revision: i64) -> WorkspaceView {
         let state = StateRow::for_tests(actual, reason, blockers, revision);
-        WorkspaceView { state, actual, is_over: actual == ActualState::Terminated, revision, connected: false }
+        WorkspaceView {
+            state,
+            actual,
+            is_over: actual == ActualState::Terminated,
+            revision,
+            connected: false,
+            idle: IdleStage::Off,
+        }
     }
 
     /// Names the events in a text.
@@ -116,6 +136,17 @@ mod tests {
         let connected = WorkspaceView { connected: true, ..view(ActualState::Running, None, &[], 4) };
         let text = told.tell(Some(connected));
         assert!(text.contains("\"connected\":true") && !text.contains("retry"), "{text}");
+    }
+
+    #[test]
+    fn nearing_stop_is_told_without_the_state() {
+        let at = |idle| Some(WorkspaceView { idle, ..view(ActualState::Running, None, &[], 4) });
+        let mut told = LastState::default();
+        assert_eq!(names(&told.tell(at(IdleStage::Off))), ["state"], "without an idle stop nothing is said of one");
+        assert_eq!(told.tell(at(IdleStage::Announced)), "id: 4\nevent: idle\ndata: {\"stage\":\"announced\"}\n\n");
+        assert_eq!(told.tell(at(IdleStage::Announced)), "");
+        assert_eq!(names(&told.tell(at(IdleStage::Awake))), ["idle"], "it was put off");
+        assert_eq!(names(&LastState::default().tell(at(IdleStage::Near))), ["state", "idle"]);
     }
 
     #[test]

@@ -124,6 +124,9 @@ pub(in crate::api) struct NewWorkspace {
     devfile: Option<String>,
     /// At most 256, and 512 KiB together. No answer contains them.
     variables: Option<Vec<Variable>>,
+    /// Minutes without use after which it is stopped; 0 for never, null for what the operator says.
+    #[schema(minimum = 0)]
+    idle_minutes: Option<f64>,
     /// Empty: for this executor the endpoints of the devfile say them.
     #[schema(value_type = Option<Vec<Object>>)]
     ports: (),
@@ -162,8 +165,18 @@ pub(in crate::api) struct Variable {
 
 #[derive(ToSchema)]
 pub(in crate::api) struct WorkspaceChange {
-    #[schema(schema_with = values::new_desired)]
+    #[schema(schema_with = values::new_desired, required = false)]
     desired_state: String,
+    /// Minutes without use after which it is stopped; 0 for never, null for what the operator says.
+    #[schema(minimum = 0)]
+    idle_minutes: Option<f64>,
+}
+
+#[derive(ToSchema)]
+pub(in crate::api) struct Keep {
+    /// Time from now on; by default 3600.
+    #[schema(minimum = 1, maximum = 86400)]
+    seconds: Option<u64>,
 }
 
 /// A job as its CI system knows it.

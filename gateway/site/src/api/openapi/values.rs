@@ -7,6 +7,7 @@ use utoipa::{PartialSchema, ToSchema};
 
 use gateway_environments::request::Met;
 use gateway_store::GitCredentialKind;
+use gateway_types::ActivityKind;
 use gateway_types::token::TokenKind;
 
 /// Makes the schema of a field that has one of these values.
@@ -35,6 +36,16 @@ pub(super) fn new_executor() -> Object {
     let description = "`external` runs outside of the gateway's control: a user may have \
                        `limits.external_workspaces_per_user` of them, and they have a name and no other settings.";
     one_of(["ci", "external", "kubernetes"]).description(Some(description)).build()
+}
+
+/// How near an idle stop is.
+pub(in crate::api) fn idle_stage() -> Object {
+    one_of(["off", "awake", "announced", "near", "due"]).build()
+}
+
+/// What counts as use of a workspace.
+pub(in crate::api) fn activity() -> Object {
+    one_of(ActivityKind::ALL.map(ActivityKind::as_str)).build()
 }
 
 /// Labels of the product's own ports.

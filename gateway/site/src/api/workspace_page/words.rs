@@ -15,6 +15,8 @@ pub(super) struct Ways<'a> {
     pub(super) hidden: Option<(&'a str, &'a str)>,
     /// The visitor waits to get there.
     pub(super) follows: bool,
+    /// Words about an idle stop, and the button that delays it.
+    pub(super) idle: &'a (String, &'static str),
 }
 
 /// Returns whether a request to the workspace would reach it.
@@ -46,8 +48,10 @@ pub(super) fn text(managed: &ManagedWorkspace, connected: bool, ways: &Ways<'_>)
     let (life, name) = (&managed.lifecycle, &managed.workspace.name);
     let back = ways.back.filter(|_| ways.follows).map(|back| format!(" data-back=\"{}\"", escape(back)));
     let shown = format!("{} {} {connected}", life.desired, life.actual);
-    let hidden = if life.reason.is_some() { "" } else { " hidden" };
-    let reason = escape(life.reason.as_deref().unwrap_or_default());
+    let stopped = managed.idle.stop_reason(life);
+    let reason = life.reason.as_deref().or(stopped.as_deref());
+    let hidden = if reason.is_some() { "" } else { " hidden" };
+    let reason = escape(reason.unwrap_or_default());
     let left: String = managed
         .termination()
         .map(blockers::from_json)
@@ -63,7 +67,7 @@ pub(super) fn text(managed: &ManagedWorkspace, connected: bool, ways: &Ways<'_>)
     format!(
         "<div id=\"workspace\" data-name=\"{name}\" data-shown=\"{shown}\"{}>\
          <p class=\"state\" id=\"state\" role=\"status\">{}</p>\
-         <p class=\"warn\" id=\"reason\"{hidden}>{reason}</p><ul id=\"left\">{left}</ul><p>{}</p></div>{}{}{}\
+         <p class=\"warn\" id=\"reason\"{hidden}>{reason}</p><ul id=\"left\">{left}</ul><p>{}</p></div>{}{}{}{}\
          <p><a href=\"/\">All workspaces</a></p>",
         back.unwrap_or_default(),
         life.actual,
@@ -74,6 +78,7 @@ pub(super) fn text(managed: &ManagedWorkspace, connected: bool, ways: &Ways<'_>)
             String::new()
         },
         job.unwrap_or_default(),
+        ways.idle.0,
         buttons(managed, ways),
     )
 }
@@ -119,5 +124,9 @@ fn buttons(managed: &ManagedWorkspace, ways: &Ways<'_>) -> String {
         format!("<input type=\"hidden\" name=\"host\" value=\"{host}\"><input type=\"hidden\" name=\"return\" value=\"{path}\">")
     });
     let name = &managed.workspace.name;
-    format!("<form method=\"post\" action=\"/workspaces/{name}\">{}{actions}</form>", hidden.unwrap_or_default())
+    format!(
+        "<form method=\"post\" action=\"/workspaces/{name}\">{}{actions}{}</form>",
+        hidden.unwrap_or_default(),
+        ways.idle.1
+    )
 }
