@@ -12,8 +12,8 @@ use gateway::demo;
 use gateway_cli::files::allow_open_files;
 use gateway_cli::{
     Cli, Console, Exit, GatewayCommand, asks_for_json, preflight, run_ci_run, run_cluster, run_completions, run_config,
-    run_environment, run_forward, run_git_credential, run_login, run_logout, run_man, run_replicas, run_ssh, run_ssh_config, run_token,
-    run_user, run_whoami, run_workspace,
+    run_environment, run_forward, run_git_credential, run_login, run_logout, run_man, run_replicas, run_ssh,
+    run_ssh_config, run_token, run_user, run_whoami, run_workspace,
 };
 use gateway_config::{Config, process_environment};
 use gateway_net::inherited::InheritedSockets;

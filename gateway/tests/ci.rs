@@ -435,6 +435,7 @@ async fn store_unmade(folder: &Path, cache_key: &CacheKey, key: &RunKey) {
         tags: &[],
         devfile: "schemaVersion: 2.2.0\nparent: {}\ncomponents: []\n",
         variables: &[],
+        ports: &[],
         quotas: Quotas::default(),
     };
     let earlier = gateway_types::UnixSeconds::new(wall_clock().get() - 60);

@@ -57,7 +57,7 @@ impl World {
         config.public_url = config.public_url.with_port(0);
         config.store.url = StoreUrl::SqliteMemory;
         change(&mut config, &folder);
-        let app = App::bind(config).await.expect("the gateway starts");
+        let app = Box::pin(App::bind(config)).await.expect("the gateway starts");
         let (store, registry) = (app.store().clone(), app.registry().clone());
         let addresses = app.addresses().expect("bound");
         let (name, owner) = ("one".parse().unwrap(), "dev".parse().unwrap());

@@ -12,6 +12,7 @@ use crate::hello::{Hello, RelayTicket, Welcome, seal};
 use crate::id::ChannelId;
 use crate::limit::{FRAME_BYTES_MAX, GRANTS_PER_FRAME_MAX, PAYLOAD_BYTES_MAX, TEXT_BYTES_MAX};
 use crate::reason::Reason;
+use crate::target::AppTls;
 use crate::wire;
 
 /// One frame with its numbers.
@@ -106,6 +107,8 @@ pub struct Open {
     pub channel: ChannelId,
     /// 1 to 65535.
     pub port: u16,
+    /// TLS that the agent speaks to the app.
+    pub tls: AppTls,
     /// Bytes that the other side may send before any grant.
     pub credit_bytes: u32,
     /// The first bytes for the app.
@@ -252,6 +255,7 @@ impl Frame {
                 port: u32::from(open.port),
                 credit_bytes: open.credit_bytes,
                 payload: open.payload.clone(),
+                tls: open.tls.to_wire(),
             })),
             Body::Accept { channel, credit_bytes } => {
                 Some(Wire::Accept(wire::Accept { channel: channel.get(), credit_bytes: *credit_bytes }))
@@ -297,6 +301,7 @@ impl Frame {
                 channel: channel(open.channel)?,
                 // 0 is a cluster agent's own service; any other agent refuses it as a port that it does not expose.
                 port: u16::try_from(open.port).map_err(|_| FrameError::Field { field: "port" })?,
+                tls: AppTls::from_wire(open.tls)?,
                 credit_bytes: open.credit_bytes,
                 payload: open.payload,
             }),

@@ -95,6 +95,8 @@ pub struct Port {
     pub protocol: AppProtocol,
     /// Host that the app sees.
     pub host: HostMode,
+    /// Whether the app speaks it inside TLS, with a certificate of its own.
+    pub tls: bool,
 }
 
 /// HTTP version that an app speaks.
@@ -277,6 +279,7 @@ impl Port {
             protocol: protocol.into(),
             host: self.host.to_wire().into(),
             host_is_said,
+            tls: self.tls,
         }
     }
 
@@ -289,7 +292,7 @@ impl Port {
             Err(_) => return Err(FrameError::Field { field: "protocol" }),
         };
         let host = HostMode::from_wire(message.host, message.host_is_said)?;
-        Ok(Self { number: port(message.number)?, protocol, host })
+        Ok(Self { number: port(message.number)?, protocol, host, tls: message.tls })
     }
 }
 

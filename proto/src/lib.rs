@@ -11,6 +11,7 @@
 //! * [`orphans`]: calls to cluster agents about workspaces that are in their clusters
 //! * [`git`]: the call for credentials of git servers, beside the tunnel
 //! * [`listening`]: the ports of a workspace on which something listens
+//! * [`target`]: the far end of a channel
 //! * [`terminal`]: the port under which agents serve terminals
 //! * [`limit`]: every bound, with its reason
 
@@ -28,6 +29,7 @@ pub mod reason;
 pub mod reconcile;
 pub mod ssh;
 pub mod state;
+pub mod target;
 pub mod terminal;
 pub mod version;
 mod wire;

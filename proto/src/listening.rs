@@ -1,8 +1,10 @@
-//! What a workspace's agent says of its workspace when a gateway asks: the ports on which something listens, and what became of the
-//! commands that began with it.
+//! What a workspace's agent says of its workspace when a gateway asks: the ports on which something listens, with a label for those of
+//! which it knows one, and what became of the commands that began with it.
 //!
 //! The gateway opens a channel to [`LISTENING_PORT`], and the agent answers with one message and ends the channel. So nothing is
 //! sent while it is not asked for, and no answer is older than its question.
+
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -18,6 +20,12 @@ pub const LISTENING_MAX: usize = 256;
 
 /// Largest encoded message that a gateway reads, in bytes: [`LISTENING_MAX`] ports take six each today, and commands the rest.
 pub const LISTENING_BYTES_MAX: usize = 4096;
+
+/// Most of them that ports and their labels take, in bytes; the rest is for commands.
+const PORTS_BYTES_MAX: usize = 3072;
+
+/// Longest label of a port, in bytes; longer ones are cut.
+pub const LABEL_BYTES_MAX: usize = 48;
 
 /// Most commands that an agent says and a gateway takes.
 pub const COMMANDS_MAX: usize = 32;
@@ -52,13 +60,7 @@ impl StartCommand {
 
     /// Makes its texts short, and plain: they are shown on terminals and pages.
     fn plain(self) -> Self {
-        let plain = |text: &str| {
-            let mut plain: String = text.chars().map(|one| if one.is_control() { ' ' } else { one }).collect();
-            while plain.len() > COMMAND_TEXT_BYTES_MAX {
-                plain.pop();
-            }
-            plain
-        };
+        let plain = |text: &str| plain(text, COMMAND_TEXT_BYTES_MAX);
         Self { container: plain(&self.container), id: plain(&self.id), last_line: plain(&self.last_line), ..self }
     }
 
@@ -68,11 +70,32 @@ impl StartCommand {
     }
 }
 
+/// Makes a text plain, and at most `bytes_max` long: it is shown on terminals and pages.
+fn plain(text: &str, bytes_max: usize) -> String {
+    let mut plain = String::new();
+    for one in text.chars() {
+        if plain.len() + one.len_utf8() > bytes_max {
+            break;
+        }
+        plain.push(if one.is_control() { ' ' } else { one });
+    }
+    plain
+}
+
+/// Makes a label of any text: plain, at most [`LABEL_BYTES_MAX`] long; `None` if nothing is left.
+#[must_use]
+pub fn label(text: &str) -> Option<String> {
+    let label = plain(text.trim(), LABEL_BYTES_MAX);
+    (!label.is_empty()).then_some(label)
+}
+
 /// What an agent says of its workspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listening {
     /// The ports on which something listens, in the order of their numbers, each once.
     pub ports: Vec<u16>,
+    /// Labels of some of them: a name that a person gave the port, or that of the program that listens.
+    pub labels: BTreeMap<u16, String>,
     /// The commands that began with it, those that failed first.
     pub commands: Vec<StartCommand>,
     /// Seconds since which a command in it wants to be waited for; of several, the youngest's. An older peer skips it.
@@ -86,13 +109,24 @@ impl Listening {
         Self { ports: ports.into_iter().collect(), ..Self::default() }
     }
 
-    /// Writes the message: the first [`LISTENING_MAX`] ports, and as many commands as there is room for in
+    /// Writes the message: the first [`LISTENING_MAX`] ports, and as many labels and commands as there is room for in
     /// [`LISTENING_BYTES_MAX`], those that failed first.
     #[must_use]
     pub fn encode(mut self) -> Bytes {
-        let one = |number: u16| wire::ListeningPort { number: u32::from(number) };
+        let one = |number: u16| wire::ListeningPort { number: u32::from(number), label: String::new() };
         let ports = self.ports.into_iter().take(LISTENING_MAX).map(one).collect();
         let mut message = wire::Listening { ports, commands: Vec::new(), busy_seconds: self.busy_seconds };
+        let mut length = message.encoded_len();
+        for port in &mut message.ports {
+            let known = u16::try_from(port.number).ok().and_then(|number| self.labels.get(&number));
+            let Some(label) = known.and_then(|text| label(text)) else { continue };
+            // Its tag, its length, and the length of the port's own message may each take one byte more.
+            length += label.len() + 3;
+            if length > PORTS_BYTES_MAX {
+                break;
+            }
+            port.label = label;
+        }
         self.commands.sort_by_key(|command| !command.has_failed());
         for command in self.commands.iter().take(COMMANDS_MAX) {
             message.commands.push(command.to_wire());
@@ -114,21 +148,26 @@ impl Listening {
         }
         let message = wire::Listening::decode(bytes).map_err(|_malformed| BadListening)?;
         let mut ports = Vec::with_capacity(message.ports.len().min(LISTENING_MAX));
+        let mut labels = BTreeMap::new();
         for port in message.ports {
             match u16::try_from(port.number) {
-                Ok(number) if number > 0 => ports.push(number),
+                Ok(number) if number > 0 => {
+                    ports.push(number);
+                    labels.extend(label(&port.label).map(|label| (number, label)));
+                }
                 Ok(_) | Err(_) => return Err(BadListening),
             }
         }
         ports.sort_unstable();
         ports.dedup();
         ports.truncate(LISTENING_MAX);
+        labels.retain(|port, _| ports.binary_search(port).is_ok());
         let command = |command: wire::StartCommand| {
             let wire::StartCommand { container, id, status, last_line } = command;
             StartCommand { container, id, status, last_line }.plain()
         };
         let commands = message.commands.into_iter().take(COMMANDS_MAX).map(command).collect();
-        Ok(Self { ports, commands, busy_seconds: message.busy_seconds })
+        Ok(Self { ports, labels, commands, busy_seconds: message.busy_seconds })
     }
 }
 
@@ -162,11 +201,28 @@ mod tests {
     }
 
     #[test]
+    fn labels_are_plain_and_leave_room_for_commands() {
+        let labels = BTreeMap::from([(80, "web\u{1b}[31m".to_owned()), (81, "  ".to_owned()), (82, "é".repeat(99))]);
+        let bytes = Listening { labels, ..Listening::of_ports([80, 81, 82]) }.encode();
+        let said = Listening::decode(&bytes).expect("a message");
+        let expected = BTreeMap::from([(80, "web [31m".to_owned()), (82, "é".repeat(LABEL_BYTES_MAX / 2))]);
+        assert_eq!((said.ports, said.labels), (vec![80, 81, 82], expected));
+        let labels = (1..=256).map(|port| (port, "x".repeat(LABEL_BYTES_MAX))).collect();
+        let many = Listening { labels, ..Listening::of_ports(1..=256) }.encode();
+        assert!(many.len() <= PORTS_BYTES_MAX, "{} bytes", many.len());
+        let said = Listening::decode(&many).expect("a message");
+        assert!(said.ports.len() == 256 && said.labels.len() > 20, "{}", said.labels.len());
+    }
+
+    #[test]
     fn what_is_no_port_and_no_message_is_refused() {
-        let zero = wire::Listening { ports: vec![wire::ListeningPort { number: 0 }], ..wire::Listening::default() };
-        let large =
-            wire::Listening { ports: vec![wire::ListeningPort { number: 65_536 }], ..wire::Listening::default() };
-        for bytes in [zero.encode_to_vec(), large.encode_to_vec(), vec![0x0a, 0xff], b"HTTP/1.1 200 OK".to_vec()] {
+        let one = |number| wire::Listening {
+            ports: vec![wire::ListeningPort { number, label: String::new() }],
+            ..wire::Listening::default()
+        };
+        for bytes in
+            [one(0).encode_to_vec(), one(65_536).encode_to_vec(), vec![0x0a, 0xff], b"HTTP/1.1 200 OK".to_vec()]
+        {
             assert_eq!(Listening::decode(&bytes), Err(BadListening), "{bytes:?}");
         }
     }
@@ -180,7 +236,9 @@ mod tests {
             last_line: format!("\u{1b}[31m{}\n", "é".repeat(200)),
         };
         let commands = (0..40).map(|number| command(number, (number % 2 == 1).then_some(243))).collect();
-        let bytes = Listening { ports: (1..=256).collect(), commands, busy_seconds: Some(u32::MAX) }.encode();
+        let bytes =
+            Listening { ports: (1..=256).collect(), commands, busy_seconds: Some(u32::MAX), ..Listening::default() }
+                .encode();
         assert!(bytes.len() <= LISTENING_BYTES_MAX, "{} bytes", bytes.len());
         let said = Listening::decode(&bytes).expect("a message");
         assert_eq!(said.ports.len(), 256);

@@ -42,6 +42,7 @@ use crate::limit::{
     WINDOW_BYTES_INITIAL, WINDOW_BYTES_MAX,
 };
 use crate::reason::Reason;
+use crate::target::Target;
 
 /// End of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -274,12 +275,12 @@ impl Mux {
         matches!(self.state, State::Ended)
     }
 
-    /// Opens a channel to `port`. `first` goes along with the open frame, so that opening costs no round trip; what
+    /// Opens a channel to `target`. `first` goes along with the open frame, so that opening costs no round trip; what
     /// did not fit stays in `first` and is written like any other bytes.
     ///
     /// # Errors
     /// [`OpenError`] when a bound is reached; nothing was sent and `first` is untouched.
-    pub fn open(&mut self, now: Instant, port: u16, first: &mut Bytes) -> Result<ChannelId, OpenError> {
+    pub fn open(&mut self, now: Instant, target: impl Into<Target>, first: &mut Bytes) -> Result<ChannelId, OpenError> {
         if !matches!(self.state, State::Up | State::Detached { .. }) {
             return Err(OpenError::Ended);
         }
@@ -297,7 +298,8 @@ impl Mux {
         // A slice would keep all of a large head in memory for as long as the frame is kept.
         let payload = cut(first, taken);
         self.note_sent(taken);
-        self.control.push_back(Body::Open(Open { channel, port, credit_bytes: window, payload }));
+        let Target { port, tls } = target.into();
+        self.control.push_back(Body::Open(Open { channel, port, tls, credit_bytes: window, payload }));
         self.channels.insert(channel, Channel::Live(Box::new(live)));
         self.last_opened = channel;
         self.stats.channels_opened += 1;

@@ -67,6 +67,8 @@ reasons! {
     SessionLost = SessionLost, "the session is gone";
     /// The workspace is not to run.
     WorkspaceStopped = WorkspaceStopped, "the workspace is not to run";
+    /// The app does not speak TLS as it was to.
+    AppTls = AppTls, "the app on the port does not speak TLS";
 }
 
 impl fmt::Display for Reason {

@@ -31,9 +31,19 @@ pub const FEATURE_MOVES: &str = "moves";
 /// The agent of a workspace takes newer seals of its generation while its session lives.
 pub const FEATURE_SEALS: &str = "seals";
 
+/// The agent of a workspace speaks TLS to an app where the gateway asks for it (`tunnel_proto::target`).
+pub const FEATURE_APP_TLS: &str = "app_tls";
+
 /// Features that this program can use when the peer can too. Names are stable.
-pub const FEATURES: &[&str] =
-    &[FEATURE_RESUME, FEATURE_LANES, FEATURE_LISTENING, FEATURE_RELAY_LANES, FEATURE_MOVES, FEATURE_SEALS];
+pub const FEATURES: &[&str] = &[
+    FEATURE_RESUME,
+    FEATURE_LANES,
+    FEATURE_LISTENING,
+    FEATURE_RELAY_LANES,
+    FEATURE_MOVES,
+    FEATURE_SEALS,
+    FEATURE_APP_TLS,
+];
 
 /// The same for sessions of cluster agents, which have no lanes: they carry one conversation.
 pub const FEATURES_CLUSTER: &[&str] = &[FEATURE_RESUME, FEATURE_RECONCILE];

@@ -20,8 +20,8 @@ ALONE=(revocation fault floods kubernetes-life)
 PODS=(cluster-scenarios kubernetes-frozen kubernetes-trouble kubernetes-limits kubernetes-identity kubernetes-page)
 MACHINES=(real-pod git-credentials replicas)
 EDITORS=(ci-workspace workspace-scripts kubernetes-pod code-server ci-job ci-schema acme environments-trouble ssh workspace-ssh memory sign-in terminal
-  demo agent-life)
-OTHERS=(environments idle store outage h2spec load-balancers http-server getting-out websocket vite environment-templates grpc)
+  demo agent-life idle)
+OTHERS=(environments store outage h2spec load-balancers http-server getting-out websocket vite environment-templates grpc)
 # Seconds for one suite, against those that hang: the longest takes 200.
 LIMIT=1200
 

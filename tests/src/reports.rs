@@ -29,7 +29,14 @@ impl TestGateway {
         let workspaces = Workspaces::new(self.store.clone(), self.changes.clone(), addresses);
         let (name, cluster) = (name.parse().unwrap(), cluster.parse().unwrap());
         let on = NewOn::Kubernetes { cluster, projects: Vec::new(), editor: None };
-        let new = NewWorkspace { name, on, devfile: None, variables: Vec::new(), idle: IdleLimit::Inherited };
+        let new = NewWorkspace {
+            name,
+            on,
+            devfile: None,
+            variables: Vec::new(),
+            idle: IdleLimit::Inherited,
+            ports: Vec::new(),
+        };
         workspaces.create(&"dev".parse().unwrap(), new, wall_clock()).await.expect("a workspace")
     }
 

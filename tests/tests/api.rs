@@ -26,6 +26,8 @@ mod doors;
 mod downloads;
 #[path = "api/external.rs"]
 mod external;
+#[path = "api/ports.rs"]
+mod ports;
 #[path = "api/schema.rs"]
 mod schema;
 #[path = "api/sessions.rs"]

@@ -27,6 +27,8 @@ mod gone;
 mod home;
 #[path = "edge/http2_app.rs"]
 mod http2_app;
+#[path = "edge/https_app.rs"]
+mod https_app;
 #[path = "edge/idle.rs"]
 mod idle;
 #[path = "edge/last_word.rs"]

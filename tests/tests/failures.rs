@@ -226,7 +226,7 @@ async fn nobody_is_redirected_on_a_page_visit_and_refused_otherwise() {
 async fn port_that_the_agent_does_not_expose_is_not_allowed() {
     let gateway = TestGateway::start().await;
     let app = RawApp::mirror().await;
-    let exposed = Port { number: app.port, protocol: AppProtocol::Http1, host: HostMode::Original };
+    let exposed = Port { number: app.port, protocol: AppProtocol::Http1, host: HostMode::Original, tls: false };
     let _agent = gateway.agent_with("one", vec![exposed]).await;
     let (_bound, closed) = closed_port();
     check_row(&gateway, &gateway.authority("one", closed), &row("port_not_allowed", 403)).await;
@@ -247,7 +247,7 @@ async fn workspace_that_is_stopped_is_named_so() {
     let gateway = TestGateway::start().await;
     gateway.configured_cluster("one", "enabled: true\n").await;
     gateway.workspace_in("one", "stopped").await;
-    let row = row("workspace_stopped", 503);
+    let row = Row { retry_after: Some("10"), ..row("workspace_stopped", 503) };
     check_row(&gateway, &gateway.authority("stopped", 80), &row).await;
 }
 

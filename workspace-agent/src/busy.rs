@@ -114,7 +114,7 @@ fn age(path: &Path) -> Option<Duration> {
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
     let made = file.metadata().ok().filter(std::fs::Metadata::is_file)?.modified().ok()?;
     match flock(&file, FlockOperation::NonBlockingLockShared) {
-        // Nobody holds it: it was left behind.
+        // No process holds it: it was left behind.
         Ok(()) => None,
         Err(_locked) => Some(made.elapsed().unwrap_or_default()),
     }

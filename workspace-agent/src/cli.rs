@@ -79,6 +79,9 @@ Examples:
     workspace-agent run --gateway http://localhost:8081 --token-file token \\
       --port 5173:host=localhost --port 50051:protocol=h2
 
+  Expose every port, of which one has an app with a certificate of its own:
+    workspace-agent run --gateway http://localhost:8081 --token-file token --app 8443:protocol=https:name=admin
+
   In a Kubernetes pod, with a token that the kubelet renews (serviceAccountToken in a projected volume), and with a
   certificate that another program renews:
     workspace-agent run --gateway https://gateway.example.com --token-file /var/run/secrets/gateway/token
@@ -126,13 +129,15 @@ pub struct RunArguments {
     #[arg(long, value_name = "HOW", value_enum, default_value_t, env = "WORKSPACE_AGENT_TRANSPORT")]
     pub transport: Transport,
 
-    /// Port to expose, with options: PORT[:host=localhost|original][:protocol=h2]. Repeatable; none exposes every loopback
-    /// port, and one closes all others: --app has the same options and closes none.
+    /// Port to expose, with options: PORT[:host=localhost|original][:protocol=h2|https|h2s][:name=NAME]. Repeatable; none exposes
+    /// every loopback port, and one closes all others: --app has the same options and closes none. With https and h2s the app
+    /// has a certificate of its own, which is not checked.
     #[allow(rustdoc::broken_intra_doc_links, reason = "a text of `--help`: the brackets stand for options")]
     #[arg(long = "port", value_name = "PORT")]
     pub ports: Vec<PortArgument>,
 
-    /// Options of a port, without exposing or closing any: PORT[:host=localhost|original][:protocol=h2]. Repeatable.
+    /// Options of a port, without exposing or closing any: PORT[:host=localhost|original][:protocol=h2|https|h2s][:name=NAME].
+    /// Repeatable.
     #[allow(rustdoc::broken_intra_doc_links, reason = "a text of `--help`: the brackets stand for options")]
     #[arg(long = "app", value_name = "PORT")]
     pub apps: Vec<PortArgument>,
@@ -201,7 +206,9 @@ impl RunArguments {
             (Some(cert), Some(key)) => gateway.showing(ClientFiles { cert, key })?,
             (Some(_) | None, _) => gateway,
         };
-        let exposed: Vec<_> = self.ports.into_iter().map(|PortArgument(port)| port).collect();
+        let names = self.ports.iter().chain(&self.apps);
+        let names = names.filter_map(|said| Some((said.port.number, said.name.clone()?))).collect();
+        let exposed: Vec<_> = self.ports.into_iter().map(|said| said.port).collect();
         let terminal = self.terminal.then(|| Terminals::new(TerminalOptions::default()));
         let own = [(TERMINAL_PORT, "--terminal", self.terminal), (SSH_PORT, "--ssh-server", self.ssh_server.is_some())];
         for (own, flag, is_asked) in own {
@@ -211,12 +218,12 @@ impl RunArguments {
             }
         }
         let default = self.default_port.or_else(|| exposed.first().map(|port| port.number));
-        let apps: Vec<_> = self.apps.into_iter().map(|PortArgument(port)| port).collect();
+        let apps: Vec<_> = self.apps.into_iter().map(|said| said.port).collect();
         if let Some(twice) = apps.iter().find(|app| exposed.iter().any(|port| port.number == app.number)) {
             anyhow::bail!("port {0} is named by --port and by --app: say how to speak to it with --port", twice.number);
         }
         let denied = self.denied_ports.into_iter().collect();
-        let ports = Ports { exposed, denied, default, apps, host: self.host.mode() };
+        let ports = Ports { exposed, denied, default, apps, host: self.host.mode(), names };
         Ok(Options {
             gateway,
             transport: self.transport,
@@ -264,7 +271,10 @@ mod tests {
     fn arguments(cli: AgentCli<WorkspaceCommand>) -> RunArguments {
         match cli.command {
             WorkspaceCommand::Run(arguments) => arguments,
-            WorkspaceCommand::Ci(_) | WorkspaceCommand::GitCredential(_) | WorkspaceCommand::CiWitness => {
+            WorkspaceCommand::Ci(_)
+            | WorkspaceCommand::GitCredential(_)
+            | WorkspaceCommand::Busy(_)
+            | WorkspaceCommand::CiWitness => {
                 panic!("another command")
             }
         }

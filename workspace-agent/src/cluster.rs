@@ -24,6 +24,7 @@ use tunnel_proto::hello::Role;
 use tunnel_proto::orphans::ORPHANS_PORT;
 use tunnel_proto::reason::Reason;
 use tunnel_proto::reconcile::RECONCILE_PORT;
+use tunnel_proto::target::Target;
 
 use crate::dial::{DialFailure, Gateway, GatewayConnection, Network, Offer, Transport};
 use crate::{Agent, DialEnded, Ports, TokenSource};
@@ -234,7 +235,7 @@ impl Network for ClusterNetwork {
         self.gateway.origin()
     }
 
-    async fn port(&self, port: u16) -> Result<DuplexStream, Reason> {
+    async fn port(&self, Target { port, .. }: Target) -> Result<DuplexStream, Reason> {
         let (near, far) = duplex(PIPE_BYTES);
         match port {
             RECONCILE_PORT => self.conversations.try_send(far).map_err(|_full| Reason::Overloaded)?,
@@ -274,14 +275,14 @@ mod tests {
     async fn nothing_but_the_conversation_and_calls_is_reached() {
         drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
         let (network, mut opened, mut called) = network();
-        for port in [3, 22, 80, 443, 6443, 10_250] {
-            assert_eq!(network.port(port).await.err(), Some(Reason::PortNotAllowed), "{port}");
+        for port in [3_u16, 22, 80, 443, 6443, 10_250] {
+            assert_eq!(network.port(port.into()).await.err(), Some(Reason::PortNotAllowed), "{port}");
         }
-        assert!(network.port(RECONCILE_PORT).await.is_ok());
+        assert!(network.port(RECONCILE_PORT.into()).await.is_ok());
         assert!(opened.try_recv().is_ok());
-        assert!(network.port(ENVIRONMENTS_PORT).await.is_ok());
+        assert!(network.port(ENVIRONMENTS_PORT.into()).await.is_ok());
         assert!(called.try_recv().is_ok());
-        assert!(network.port(ORPHANS_PORT).await.is_ok());
+        assert!(network.port(ORPHANS_PORT.into()).await.is_ok());
         assert!(called.try_recv().is_ok());
     }
 
@@ -291,11 +292,11 @@ mod tests {
         let (network, _opened, mut called) = network();
         let mut running = Vec::new();
         for _ in 0..CALLS_MAX {
-            assert!(network.port(ENVIRONMENTS_PORT).await.is_ok());
+            assert!(network.port(ENVIRONMENTS_PORT.into()).await.is_ok());
             running.push(called.try_recv().expect("a call"));
         }
-        assert_eq!(network.port(ENVIRONMENTS_PORT).await.err(), Some(Reason::Overloaded));
+        assert_eq!(network.port(ENVIRONMENTS_PORT.into()).await.err(), Some(Reason::Overloaded));
         running.pop();
-        assert!(network.port(ENVIRONMENTS_PORT).await.is_ok());
+        assert!(network.port(ENVIRONMENTS_PORT.into()).await.is_ok());
     }
 }

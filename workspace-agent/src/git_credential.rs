@@ -172,8 +172,9 @@ async fn over(
         (Via::WebSocket, _) => Offer::Http1,
     };
     let connected = options.gateway.connect(offer).await.map_err(OverFailure::Dial)?;
+    let (authority, scheme) = options.gateway.origin();
     let is_http1 = via == Via::WebSocket || connected.is_http1();
-    ask(connected.into_stream(), is_http1, options.gateway.origin(), token, asked).await.map_err(|error| match error {
+    ask(connected.into_stream(), is_http1, authority, scheme, token, asked).await.map_err(|error| match error {
         AskError::Connect(error) => OverFailure::Dial(DialFailure::Rpc(error)),
         error @ (AskError::TooOld | AskError::Answer) => OverFailure::Ask(error),
     })

@@ -2,7 +2,9 @@
 //! opens with loopback ports. It knows no HTTP beyond the tunnel's own and takes no addresses: ports only.
 //!
 //! * `dial` keeps it connected: dials, serves channels, redials with jitter, and stops only when a person has to act.
-//! * `ports` decides which local ports are reached, and how; `listening` reads which of them something listens on.
+//! * `ports` decides which local ports are reached, and how; `app_tls` speaks TLS to those whose apps do; `listening` reads which of
+//!   them something listens on.
+//! * `labels` names the ports that listen: as a person did, else by the program there.
 //! * `terminal`: shells of this machine, and their page. They outlive their connections.
 //! * `ssh`: an SSH server for each channel of its port.
 //! * `start_commands` reads what became of the commands with which a workspace in a pod began.
@@ -16,6 +18,7 @@
 //! conversation and reaches no port.
 
 pub mod announce;
+mod app_tls;
 pub mod busy;
 pub mod ci;
 pub mod cli;
@@ -23,6 +26,7 @@ pub mod cli;
 pub mod cluster;
 pub mod dial;
 pub mod git_credential;
+mod labels;
 pub mod listening;
 pub mod ports;
 pub mod program;
@@ -97,7 +101,7 @@ fn with_terminal(ports: &Arc<Ports>) -> Arc<Ports> {
 fn with_port(mut told: Ports, number: u16) -> Ports {
     if !told.exposed.is_empty() && told.exposed.iter().all(|port| port.number != number) {
         let (protocol, host) = (AppProtocol::Http1, HostMode::Original);
-        told.exposed.push(Port { number, protocol, host });
+        told.exposed.push(Port { number, protocol, host, tls: false });
     }
     told
 }

@@ -18,15 +18,22 @@ const SHOWN_MAX: usize = 20;
 /// Reads `/proc/net/tcp` or `/proc/net/tcp6`: the ports with a listener that a connection to 127.0.0.1 or ::1 reaches. Lines
 /// of another form are left out.
 pub fn listeners(table: &str) -> impl Iterator<Item = u16> + '_ {
+    listening_sockets(table).map(|(port, _inode)| port)
+}
+
+/// The same, each with the number of its socket; 0 for a line that ends before it.
+pub(crate) fn listening_sockets(table: &str) -> impl Iterator<Item = (u16, u64)> + '_ {
     table.lines().skip(1).filter_map(|line| {
         let mut fields = line.split_ascii_whitespace().skip(1);
         let (local, _remote, state) = (fields.next()?, fields.next()?, fields.next()?);
+        // Behind queues, timer, retransmissions, user and timeout.
+        let inode = fields.nth(5).and_then(|inode| inode.parse().ok()).unwrap_or_default();
         if state != LISTEN {
             return None;
         }
         let (address, port) = local.split_once(':')?;
         let port = u16::from_str_radix(port, 16).ok().filter(|port| *port > 0)?;
-        is_reached(address)?.then_some(port)
+        is_reached(address)?.then_some((port, inode))
     })
 }
 

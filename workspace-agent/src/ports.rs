@@ -1,6 +1,6 @@
 //! Local ports of channels: which ones are allowed, and how they are reached.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read as _};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
@@ -11,9 +11,10 @@ use thiserror::Error;
 use tokio::net::TcpStream;
 use tunnel_link::socket;
 use tunnel_proto::hello::{AppProtocol, HostMode, Port};
-use tunnel_proto::listening::LISTENING_MAX;
+use tunnel_proto::listening::{LABEL_BYTES_MAX, LISTENING_MAX};
 use tunnel_proto::reason::Reason;
 use tunnel_proto::ssh::SSH_PORT;
+use tunnel_proto::target::AppTls;
 use tunnel_proto::terminal::TERMINAL_PORT;
 
 use crate::listening::listeners;
@@ -37,6 +38,8 @@ pub struct Ports {
     pub apps: Vec<Port>,
     /// Host that apps see where nothing else says it.
     pub host: HostMode,
+    /// Names that a person gave to ports, for lists of them.
+    pub names: BTreeMap<u16, String>,
 }
 
 impl Ports {
@@ -45,6 +48,17 @@ impl Ports {
     pub fn allow(&self, port: u16) -> bool {
         let named = self.exposed.is_empty() || self.exposed.iter().any(|exposed| exposed.number == port);
         port > 0 && named && !self.denied.contains(&port)
+    }
+
+    /// Returns the TLS that the app on a port speaks, as far as it was named.
+    #[must_use]
+    pub fn tls_of(&self, port: u16) -> AppTls {
+        let said = self.exposed.iter().chain(&self.apps).find(|said| said.number == port);
+        match said {
+            Some(Port { tls: true, protocol: AppProtocol::Http1, .. }) => AppTls::Http1,
+            Some(Port { tls: true, protocol: AppProtocol::Http2, .. }) => AppTls::Http2,
+            Some(_) | None => AppTls::None,
+        }
     }
 }
 
@@ -87,7 +101,7 @@ pub fn listening(ports: &Ports, own: OwnPorts) -> io::Result<Vec<u16>> {
 }
 
 /// Reads one of the kernel's tables, or the beginning of a very large one. Listeners come first there.
-fn table(path: &str) -> io::Result<String> {
+pub(crate) fn table(path: &str) -> io::Result<String> {
     let mut table = Vec::new();
     std::fs::File::open(path)?.take(TABLE_BYTES_MAX).read_to_end(&mut table)?;
     Ok(String::from_utf8_lossy(&table).into_owned())
@@ -130,20 +144,30 @@ fn ready(stream: TcpStream) -> io::Result<Option<TcpStream>> {
     Ok(Some(stream))
 }
 
-/// The text is not `PORT[:host=localhost|original][:protocol=http1|h2]`.
+/// The text is not `PORT[:host=localhost|original][:protocol=http1|h2|https|h2s][:name=NAME]`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BadPort {
     /// Not 1 to 65535.
     #[error("`{0}` is not a port from 1 to 65535")]
     Number(String),
     /// An option that is not known.
-    #[error("`{0}` is not one of host=original, host=localhost, protocol=http1, protocol=h2")]
+    #[error(
+        "`{0}` is not one of host=original, host=localhost, protocol=http1, protocol=h2, protocol=https, protocol=h2s, name=NAME"
+    )]
     Option(String),
+    /// No name of a port.
+    #[error("`{0}` is no name of a port: small letters, digits and dashes, at most {NAME_BYTES_MAX}")]
+    Name(String),
 }
 
 /// A port as the command line names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PortArgument(pub Port);
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortArgument {
+    /// The port, and how to speak to it.
+    pub port: Port,
+    /// Its name in lists.
+    pub name: Option<String>,
+}
 
 /// The host that apps see, as the command line names it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -166,6 +190,14 @@ impl HostArgument {
     }
 }
 
+/// Longest name of a port, in bytes.
+const NAME_BYTES_MAX: usize = LABEL_BYTES_MAX;
+
+fn name_of(text: &str) -> Option<String> {
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    ((1..=NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_plain)).then(|| text.to_owned())
+}
+
 impl FromStr for PortArgument {
     type Err = BadPort;
 
@@ -176,17 +208,23 @@ impl FromStr for PortArgument {
             Ok(number) if number > 0 => number,
             Ok(0_u16..) | Err(_) => return Err(BadPort::Number(number.to_owned())),
         };
-        let mut port = Port { number, protocol: AppProtocol::default(), host: HostMode::default() };
+        let (protocol, host) = (AppProtocol::default(), HostMode::default());
+        let (mut port, mut given) = (Port { number, protocol, host, tls: false }, None);
         for option in parts {
             match option {
                 "host=original" => port.host = HostMode::Original,
                 "host=localhost" => port.host = HostMode::Localhost,
-                "protocol=http1" => port.protocol = AppProtocol::Http1,
-                "protocol=h2" => port.protocol = AppProtocol::Http2,
-                _ => return Err(BadPort::Option(option.to_owned())),
+                "protocol=http1" => (port.protocol, port.tls) = (AppProtocol::Http1, false),
+                "protocol=h2" => (port.protocol, port.tls) = (AppProtocol::Http2, false),
+                "protocol=https" => (port.protocol, port.tls) = (AppProtocol::Http1, true),
+                "protocol=h2s" => (port.protocol, port.tls) = (AppProtocol::Http2, true),
+                _ => {
+                    let name = option.strip_prefix("name=").ok_or_else(|| BadPort::Option(option.to_owned()))?;
+                    given = Some(name_of(name).ok_or_else(|| BadPort::Name(name.to_owned()))?);
+                }
             }
         }
-        Ok(Self(port))
+        Ok(Self { port, name: given })
     }
 }
 
@@ -197,7 +235,7 @@ mod tests {
     use super::*;
 
     fn port(number: u16) -> Port {
-        Port { number, protocol: AppProtocol::Http1, host: HostMode::Auto }
+        Port { number, protocol: AppProtocol::Http1, host: HostMode::Auto, tls: false }
     }
 
     #[test]
@@ -213,10 +251,32 @@ mod tests {
     }
 
     #[test]
+    fn tls_is_spoken_where_a_person_said_so() {
+        let app = |number, protocol, tls| Port { protocol, tls, ..port(number) };
+        let ports = Ports {
+            exposed: vec![app(1, AppProtocol::Http1, true), app(2, AppProtocol::Http2, true)],
+            apps: vec![app(3, AppProtocol::Http2, false)],
+            ..Ports::default()
+        };
+        let said = [1, 2, 3, 4].map(|number| ports.tls_of(number));
+        assert_eq!(said, [AppTls::Http1, AppTls::Http2, AppTls::None, AppTls::None]);
+    }
+
+    #[test]
     fn port_arguments_are_read_and_refused_by_name() {
-        assert_eq!("8080".parse(), Ok(PortArgument(port(8080))));
-        let h2 = Port { number: 5173, protocol: AppProtocol::Http2, host: HostMode::Localhost };
-        assert_eq!("5173:host=localhost:protocol=h2".parse(), Ok(PortArgument(h2)));
+        let unnamed = |port| PortArgument { port, name: None };
+        assert_eq!("8080".parse(), Ok(unnamed(port(8080))));
+        let h2 = Port { protocol: AppProtocol::Http2, host: HostMode::Localhost, ..port(5173) };
+        assert_eq!("5173:host=localhost:protocol=h2".parse(), Ok(unnamed(h2)));
+        for (protocol, version) in [("https", AppProtocol::Http1), ("h2s", AppProtocol::Http2)] {
+            let tls = Port { protocol: version, tls: true, ..port(8443) };
+            assert_eq!(format!("8443:protocol={protocol}").parse(), Ok(unnamed(tls)));
+        }
+        let named = PortArgument { port: port(80), name: Some("web-1".to_owned()) };
+        assert_eq!("80:name=web-1".parse(), Ok(named));
+        for name in ["", "Web", "a b", &"x".repeat(NAME_BYTES_MAX + 1)] {
+            assert_eq!(format!("80:name={name}").parse::<PortArgument>(), Err(BadPort::Name(name.to_owned())));
+        }
         assert_eq!("0".parse::<PortArgument>(), Err(BadPort::Number("0".into())));
         assert_eq!("65536".parse::<PortArgument>(), Err(BadPort::Number("65536".into())));
         assert_eq!("80:tls".parse::<PortArgument>(), Err(BadPort::Option("tls".into())));

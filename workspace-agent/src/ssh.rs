@@ -22,7 +22,7 @@ use std::time::Duration;
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
-use rustix::process::{Pid, Signal, geteuid, getegid, kill_process_group};
+use rustix::process::{Pid, Signal, getegid, geteuid, kill_process_group};
 use tokio::io::{AsyncReadExt, Interest};
 use tokio::net::UnixStream;
 use tokio::process::{Child, ChildStderr, Command};

@@ -11,6 +11,7 @@ use tunnel_proto::limit::RESUME_ANSWER_TIMEOUT;
 
 use super::admission_rate::{AdmissionRate, Busy};
 use super::identity::{AgentIdentities, AgentIdentity, Entitlement};
+use super::named_ports;
 
 pub mod claim;
 mod factory;
@@ -84,7 +85,7 @@ impl Admission {
         if let Some(replica) = Box::pin(self.home(&identity, &request.hello)).await {
             return Box::pin(self.admit_lane(identity, request, replica)).await;
         }
-        let SessionRequest { hello, peer, via } = request;
+        let SessionRequest { mut hello, peer, via } = request;
         // A resuming agent has users that wait, and costs less. After a restart no agent resumes, whatever it asks for.
         let is_new = !self.factory.knows(&identity.subject, &hello);
         if is_new {
@@ -92,7 +93,8 @@ impl Admission {
             self.turn().await?;
         }
         // Also for resuming agents: a session closed a moment ago may still be there.
-        let Entitlement { subject, lease, owned } = self.identities.entitle(identity, &hello, is_new).await?;
+        let Entitlement { subject, lease, owned, ports } = self.identities.entitle(identity, &hello, is_new).await?;
+        named_ports::add(&mut hello, &ports);
         let mut candidate = Candidate { subject, owned, lease, peer, via, hello, generation: None, lane: None };
         if let Some(peers) = self.factory.peers.as_ref().filter(|_| is_new && candidate.hello.join.is_none()) {
             candidate.generation = Some(peers.claim(&candidate).await?);
@@ -121,9 +123,10 @@ impl Admission {
         request: SessionRequest,
         replica: u64,
     ) -> Result<Admitted, RpcRefused> {
-        let SessionRequest { hello, peer, via } = request;
+        let SessionRequest { mut hello, peer, via } = request;
         let Some(peers) = &self.factory.peers else { return Err(no_lane()) };
-        let Entitlement { subject, lease, owned } = self.identities.entitle(identity, &hello, true).await?;
+        let Entitlement { subject, lease, owned, ports } = self.identities.entitle(identity, &hello, true).await?;
+        named_ports::add(&mut hello, &ports);
         let candidate = Candidate { subject, owned, lease, peer, via, hello, generation: None, lane: None };
         if replica != peers.incarnation() {
             return Ok(Admitted::Elsewhere { replica, candidate: Box::new(candidate) });

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use tunnel_proto::hello::{Hello, RelayTicket};
 use tunnel_proto::limit::OPEN_CREDIT_BYTES;
-use tunnel_proto::version::{FEATURE_LISTENING, FEATURE_RECONCILE, OURS};
+use tunnel_proto::version::{FEATURE_APP_TLS, FEATURE_LISTENING, FEATURE_RECONCILE, OURS};
 
 use crate::registry::{LiveSession, Subject};
 
@@ -13,14 +13,17 @@ use crate::registry::{LiveSession, Subject};
 #[must_use]
 pub fn hello(session: &LiveSession, ticket: RelayTicket) -> Hello {
     let ports = session.agent_ports();
-    let feature = match &session.subject {
-        Subject::Workspace(_) => Some(FEATURE_LISTENING).filter(|_| ports.reports),
+    let features: Vec<&str> = match &session.subject {
+        Subject::Workspace(_) => {
+            let known = [(FEATURE_LISTENING, ports.reports), (FEATURE_APP_TLS, ports.speaks_tls)];
+            known.into_iter().filter(|(_, knows)| *knows).map(|(feature, _)| feature).collect()
+        }
         // Without it no cluster's agent is let in; the port for it is not served here.
-        Subject::Cluster(_) => Some(FEATURE_RECONCILE),
+        Subject::Cluster(_) => vec![FEATURE_RECONCILE],
     };
     Hello {
         versions: OURS,
-        features: feature.into_iter().map(str::to_owned).collect(),
+        features: features.into_iter().map(str::to_owned).collect(),
         agent_version: session.agent_version.clone(),
         role: session.subject.role(),
         instance: session.instance,

@@ -41,10 +41,11 @@ use gateway_config::{AgentAuth, Ci, CiSystem as CiSystemOf};
 use gateway_net::certificate::{BadCertificate, Certificate};
 use gateway_net::fetch::FetchSetupError;
 use gateway_store::{
-    AccessChange, ProvedAgent, RunOwner, Store, TokenSubject, TokenUse, TokenUseOutcome, WorkspaceId, wall_clock,
+    AccessChange, ProvedAgent, RunOwner, Store, TokenSubject, TokenUse, TokenUseOutcome, Workspace, WorkspaceId,
+    wall_clock,
 };
 use gateway_types::token::{Token, TokenKind};
-use gateway_types::{DesiredState, ProviderName, UnixSeconds, UserName, WorkspaceName};
+use gateway_types::{DesiredState, NamedPort, ProviderName, UnixSeconds, UserName, WorkspaceName};
 
 /// Client certificate of a connection's TLS handshake; shared by all calls on the connection.
 pub type ShownCertificate = Option<Arc<Result<Certificate, BadCertificate>>>;
@@ -79,6 +80,8 @@ pub struct Entitlement {
     pub lease: SessionLease,
     /// The workspace and its owner; `None` for a cluster's agent, and for an agent that resumes a session.
     pub owned: Option<(WorkspaceId, UserName)>,
+    /// The named ports of the workspace, where `owned` comes from the store.
+    pub ports: Arc<[NamedPort]>,
 }
 
 /// A credential that is good for one process.
@@ -223,6 +226,7 @@ impl AgentIdentities {
         if let Some(once) = once {
             lease.expires_at = Some(self.spend(&once, hello.instance).await?);
         }
+        let mut ports = Arc::default();
         let owned = match sealed {
             _ if !is_new => None,
             Some(sealed) => Some(*sealed),
@@ -230,10 +234,13 @@ impl AgentIdentities {
                 Err(refusal @ CredentialRefusal::Unavailable(_)) => {
                     Some(*self.sealed_facts(&subject, &lease, hello).ok_or(refusal)?)
                 }
-                owned => owned?,
+                found => found?.map(|found| {
+                    ports = found.ports;
+                    (found.id, found.owner)
+                }),
             },
         };
-        Ok(Entitlement { subject, lease, owned })
+        Ok(Entitlement { subject, lease, owned, ports })
     }
 
     /// Returns what the seal of a known agent says about its workspace, if it counts.
@@ -421,15 +428,14 @@ impl AgentIdentities {
         self.may_run(&identity.subject).await?;
         let Some(name) = identity.subject.workspace() else { return Ok(None) };
         let found = self.owned(&identity.subject).await?;
-        let (id, owner) = found.ok_or(CredentialRefusal::NoWorkspace)?;
-        Ok(Some((name.clone(), id, owner)))
+        let found = found.ok_or(CredentialRefusal::NoWorkspace)?;
+        Ok(Some((name.clone(), found.id, found.owner)))
     }
 
-    /// Returns the workspace of an agent, and its owner; `None` for a cluster's agent.
-    async fn owned(&self, subject: &Subject) -> Result<Option<(WorkspaceId, UserName)>, CredentialRefusal> {
+    /// Returns the workspace of an agent; `None` for a cluster's agent.
+    async fn owned(&self, subject: &Subject) -> Result<Option<Workspace>, CredentialRefusal> {
         let Some(workspace) = subject.workspace() else { return Ok(None) };
-        let found = self.lookups.workspace(workspace).await?;
-        Ok(found.map(|workspace| (workspace.id, workspace.owner)))
+        self.lookups.workspace(workspace).await
     }
 
     /// Requires that a workspace exists: a credential of another issuer creates none, unless a rule says so.

@@ -21,6 +21,7 @@ pub mod expiry;
 pub mod hop;
 pub mod identity;
 pub mod lanes;
+mod named_ports;
 pub mod peers;
 pub mod registry;
 pub mod relays;

@@ -19,7 +19,7 @@ mod session;
 mod subject;
 
 pub use self::lease::{Credential, LeaseAction, Review, SessionLease};
-pub use self::ports::AgentPorts;
+pub use self::ports::{AgentPorts, AgentReport};
 pub use self::session::{HoppedChannel, LiveSession, NewSession, PortMode, SessionWay};
 pub use self::subject::Subject;
 

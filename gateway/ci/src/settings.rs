@@ -14,7 +14,7 @@ use super::provider::{Provider, ProviderError};
 use gateway_config::{Ci, CiEditor, CiProvider, CiSystem};
 use gateway_net::fetch::FetchSetupError;
 use gateway_store::{CiState, Quotas, Variable};
-use gateway_types::{IdleRules, JobTime, ProviderName, TimeLimits, WorkspaceName};
+use gateway_types::{IdleRules, JobTime, NamedPort, Port, ProviderName, TimeLimits, WorkspaceName};
 use gateway_workspaces::addresses::Addresses;
 use gateway_workspaces::ci::{CiTarget, CiTargets, NoPipeline, RunFacts};
 use workspace_spec::pipeline::{AgentFile, Editor, PipelineSettings, Proof};
@@ -77,7 +77,7 @@ pub struct System {
     pub time: JobTime,
     /// Time limits of a workspace.
     pub limits: TimeLimits,
-    /// Rules for workspaces that nobody uses.
+    /// Rules for workspaces without use.
     pub idle: IdleRules,
     /// Its jobs have no signed tokens of their own: each run gets a token of the gateway's.
     pub needs_token: bool,
@@ -153,8 +153,10 @@ impl Systems {
         run: u64,
         devfile: String,
         variables: Vec<Variable>,
+        ports: &[NamedPort],
     ) -> Result<String, NoDefinition> {
         let (targets, workspace, ci) = (self.targets.clone(), workspace.clone(), ci.clone());
+        let ports: Vec<Port> = ports.iter().map(|named| named.port).collect();
         let work = move || {
             let facts = RunFacts {
                 workspace: &workspace,
@@ -164,6 +166,7 @@ impl Systems {
                 project: ci.project.as_ref(),
                 tags: &ci.tags,
                 variables: &variables,
+                ports: &ports,
             };
             targets.definition(&ci.provider, &facts)
         };
@@ -176,7 +179,7 @@ impl Systems {
         self.systems.iter().map(|(name, system)| (name.clone(), system.limits)).collect()
     }
 
-    /// Returns the rules for workspaces that nobody uses, by provider.
+    /// Returns the rules for workspaces without use, by provider.
     #[must_use]
     pub fn idle_rules(&self) -> HashMap<ProviderName, IdleRules> {
         self.systems.iter().map(|(name, system)| (name.clone(), system.idle)).collect()

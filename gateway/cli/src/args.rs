@@ -235,7 +235,7 @@ pub struct WorkspaceArgs {
 #[derive(Clone, Debug, Subcommand)]
 pub enum WorkspaceCommand {
     /// Make a workspace in a cluster, which is to run from then on.
-    Create(CreateArgs),
+    Create(Box<CreateArgs>),
     /// Have a workspace run.
     #[command(after_help = lifecycle::START_EXAMPLES)]
     Start(ChangeArgs),

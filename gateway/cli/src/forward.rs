@@ -125,7 +125,7 @@ pub async fn run_forward(args: &ForwardArgs, env: &BTreeMap<String, String>, con
     }
 }
 
-/// Runs a stream, and beside it tells its user if the workspace is about to be stopped: nobody waits for that.
+/// Runs a stream, and beside it tells its user if the workspace is about to be stopped: it is not waited for.
 async fn beside_warning<T>(
     carried: impl Future<Output = T>,
     signed_in: SignedIn,

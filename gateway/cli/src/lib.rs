@@ -48,9 +48,9 @@ use gateway_types::UserName;
 
 pub use args::{
     ChangeArgs, ClusterArgs, ClusterCommand, CreateArgs, CreateTokenArgs, EnsureArgs, EnvironmentArgs,
-    EnvironmentCommand, IdleArgs, KeepArgs, ListArgs, OpenArgs, OrphansArgs, RevokeTokenArgs, RotateTokenArgs, RunsOn, ShareArgs, ShowArgs,
-    ShowClusterArgs, ShowEnvironmentArgs, StopArgs, TerminateArgs, TokenArgs, TokenCommand, WhichArgs, WorkspaceArgs,
-    WorkspaceCommand,
+    EnvironmentCommand, IdleArgs, KeepArgs, ListArgs, OpenArgs, OrphansArgs, RevokeTokenArgs, RotateTokenArgs, RunsOn,
+    ShareArgs, ShowArgs, ShowClusterArgs, ShowEnvironmentArgs, StopArgs, TerminateArgs, TokenArgs, TokenCommand,
+    WhichArgs, WorkspaceArgs, WorkspaceCommand,
 };
 pub use ci_run::{CiRunArgs, run_ci_run};
 pub use cluster::run_cluster;

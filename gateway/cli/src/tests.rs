@@ -114,6 +114,7 @@ impl Site {
             GatewayCommand::Whoami(args) => run_whoami(&cli, args, &env, console).await,
             GatewayCommand::Logout(args) => run_logout(args, &env, console).await,
             GatewayCommand::Environment(args) => run_environment(args, &env, console).await,
+            GatewayCommand::GitCredential(args) => run_git_credential(args, &env, console).await,
             GatewayCommand::Cluster(args) => run_cluster(args, &env, console).await,
             GatewayCommand::Replicas(args) => {
                 run_replicas(&cli, args, &env, console, UnixSeconds::new(1_800_000_000)).await

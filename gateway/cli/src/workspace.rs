@@ -4,6 +4,7 @@
 
 mod change;
 mod follow;
+mod found;
 mod given;
 pub(crate) mod idle;
 mod remote;

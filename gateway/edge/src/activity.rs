@@ -3,7 +3,7 @@
 //!
 //! Counts: pages that a person opens, changing requests and their bodies, data of WebSockets from the user, and bytes of raw
 //! streams, but for those that programs send by themselves. Does not: reads, and so polls and event streams; everything that an
-//! app sends; pings; and a connection by itself. Anonymous visitors of a public port do not count either: nobody knows whether
+//! app sends; pings; and a connection by itself. Anonymous visitors of a public port do not count either: nothing shows that
 //! they are people.
 //!
 //! The way of a byte costs one look at the clock and one comparison of an atomic number; a time is stored at most once a second. A
@@ -127,7 +127,7 @@ impl Activities {
         entry.of.clone()
     }
 
-    /// Takes what is to be written now, and forgets workspaces that nobody has open.
+    /// Takes what is to be written now, and forgets workspaces that no user has open.
     fn due(&self, now: UnixSeconds, interval: Duration) -> Vec<WorkspaceActivity> {
         let (now, interval) = (now.get(), i64::try_from(interval.as_secs()).unwrap_or(i64::MAX));
         let mut due = Vec::new();

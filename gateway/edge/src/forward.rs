@@ -96,7 +96,7 @@ impl Forwarder {
     ) -> Result<Response<ResponseBody>, Failure> {
         let (mut parts, body) = request.into_parts();
         let is_http2 = parts.version == Version::HTTP_2;
-        let mut mode = route.session.mode(route.grant.port());
+        let mut mode = speakable(&route)?;
         let http = match mode.protocol {
             AppProtocol::Http1 => AppHttp::Http1,
             AppProtocol::Http2 => AppHttp::Http2,
@@ -156,7 +156,7 @@ impl Forwarder {
             return Ok(answer);
         }
         // The head that was prepared for the original host differs in nothing else.
-        rewrite::request(&mut parts.headers, HostMode::Localhost, route.origin(), port);
+        rewrite::request(&mut parts.headers, HostMode::Localhost(app_scheme(session.mode(port))), route.origin(), port);
         let again = self.send_http1(parts, RequestBody::Empty, Expectation::Nothing, None, route).await;
         let again = match again {
             Ok(again) => Ok(refuses_host(again).await),
@@ -293,12 +293,12 @@ impl Forwarder {
         let port = route.grant.port();
         let authority = match host_mode(mode) {
             HostMode::Original => route.address.authority.to_string(),
-            HostMode::Localhost => format!("localhost:{port}"),
+            HostMode::Localhost(_) => format!("localhost:{port}"),
         };
         // HTTP/2 has the host in `:authority` (RFC 9113, section 8.3.1).
         request.headers_mut().remove(http::header::HOST);
         let target = request.uri().path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
-        let uri = Uri::builder().scheme("http").authority(authority).path_and_query(target).build();
+        let uri = Uri::builder().scheme(app_scheme(mode).as_str()).authority(authority).path_and_query(target).build();
         *request.uri_mut() = uri.map_err(|_| Failure::BadRequest { reason: "target" })?;
         loop {
             let connected = self.upstreams.http2(&route.session, port, &route.owner).await;
@@ -406,10 +406,24 @@ fn may_be_empty(parts: &Parts, body: &RequestBody) -> bool {
     matches!(parts.method, Method::GET | Method::HEAD) && !body.is_end_stream() && body.size_hint().exact().is_none()
 }
 
+/// Returns how to speak to the app of a route.
+///
+/// # Errors
+/// [`Failure::AgentWithoutTls`] for an app behind TLS, which the agent is too old to speak.
+pub(super) fn speakable(route: &Route) -> Result<PortMode, Failure> {
+    let mode = route.session.mode(route.grant.port());
+    if route.session.can_speak_to(mode) { Ok(mode) } else { Err(Failure::AgentWithoutTls) }
+}
+
+/// Returns the scheme of the app's own URLs.
+fn app_scheme(mode: PortMode) -> Scheme {
+    if mode.tls { Scheme::Https } else { Scheme::Http }
+}
+
 fn host_mode(mode: PortMode) -> HostMode {
     match mode.host {
         WireHostMode::Auto | WireHostMode::Original => HostMode::Original,
-        WireHostMode::Localhost => HostMode::Localhost,
+        WireHostMode::Localhost => HostMode::Localhost(app_scheme(mode)),
     }
 }
 
@@ -465,6 +479,7 @@ fn failure_of_http1(error: &http1::Error) -> Failure {
         http1::Error::Channel(error) => ChannelError::find(error).map_or(Failure::AppClosed, failure_of_channel),
         http1::Error::User(_) | http1::Error::Request => Failure::BadRequest { reason: "body" },
         http1::Error::Closed | http1::Error::Incomplete => Failure::AppClosed,
+        http1::Error::Tls => Failure::AppSpeaksTls,
         http1::Error::Head | http1::Error::Body => Failure::AppAnswerInvalid,
     }
 }
@@ -486,6 +501,7 @@ pub(super) fn failure_of_reason(reason: Reason) -> Failure {
     match reason {
         Reason::PortClosed => Failure::PortClosed,
         Reason::PortNotAllowed => Failure::PortNotAllowed,
+        Reason::AppTls => Failure::AppSpeaksNoTls,
         Reason::TimedOut => Failure::OpenTimeout,
         Reason::Overloaded => Failure::Overloaded { limit: "agent" },
         Reason::AppReset | Reason::Cancelled => Failure::AppClosed,

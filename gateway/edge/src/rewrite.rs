@@ -15,8 +15,8 @@ use gateway_types::{Port, Scheme};
 pub enum HostMode {
     /// The one the user asked for.
     Original,
-    /// `localhost:{port}`
-    Localhost,
+    /// `localhost:{port}`, under the scheme that the app speaks.
+    Localhost(Scheme),
 }
 
 /// The origin under which a user reaches a port: the scheme of the connection, the authority of the request.
@@ -34,13 +34,13 @@ pub fn request(headers: &mut HeaderMap, mode: HostMode, own: OwnOrigin<'_>, port
         // A client's own Host field that equals the authority is right already.
         HostMode::Original if headers.get(HOST).is_some_and(|host| host == own.authority) => {}
         HostMode::Original => put(headers, HOST, own.authority.as_bytes().to_vec()),
-        HostMode::Localhost => {
+        HostMode::Localhost(scheme) => {
             put(headers, HOST, format!("localhost:{port}").into_bytes());
             for name in [ORIGIN, REFERER] {
                 let rewritten = headers.get(&name).and_then(|value| {
                     let (url, rest) = split_url(value.as_bytes())?;
                     let is_own = host::authorities_agree(url.scheme, url.authority, own.authority);
-                    is_own.then(|| [format!("http://localhost:{port}").as_bytes(), rest].concat())
+                    is_own.then(|| [format!("{}://localhost:{port}", scheme.as_str()).as_bytes(), rest].concat())
                 });
                 if let Some(value) = rewritten {
                     put(headers, name, value);
@@ -115,12 +115,14 @@ mod tests {
 
     #[test]
     fn localhost_mode_rewrites_what_names_the_own_host_only() {
-        let check = |name, value, expected| check_request(HostMode::Localhost, name, value, expected);
+        let check = |name, value, expected| check_request(HostMode::Localhost(Scheme::Http), name, value, expected);
         check(HOST, "3000-app.ws.example.com", "localhost:3000");
         check(ORIGIN, "https://3000-app.ws.example.com", "http://localhost:3000");
         check(ORIGIN, "HTTPS://3000-APP.ws.example.com:443", "http://localhost:3000");
         check(REFERER, "https://3000-app.ws.example.com/a/%2F?b#c", "http://localhost:3000/a/%2F?b#c");
         check(REFERER, "https://3000-app.ws.example.com?b", "http://localhost:3000?b");
+        let tls = HostMode::Localhost(Scheme::Https);
+        check_request(tls, ORIGIN, "https://3000-app.ws.example.com", "https://localhost:3000");
         for foreign in [
             "null",
             "",

@@ -33,9 +33,9 @@ use gateway_auth::request::OfferedCredential;
 use gateway_http::fields::has_token;
 use gateway_http::respond::Failure;
 use gateway_net::telemetry::{Metrics, TcpEnd};
-use gateway_types::Port;
 use gateway_store::wall_clock;
 use gateway_types::ActivityKind;
+use gateway_types::Port;
 
 /// Bounds of the time before the end of a drain at which a stream is closed: both of its ends hear why before
 /// everything is cut.

@@ -10,7 +10,7 @@ use tunnel_link::drain::Drain;
 
 use self::stream::{Input, StreamFrames};
 use super::body::{RequestBody, ResponseBody};
-use super::forward::{Forwarder, Route};
+use super::forward::{Forwarder, Route, speakable};
 use super::headers::{AppHttp, AppRequest};
 use super::tcp::nearly_drained;
 use super::websocket::frames::Frames;
@@ -40,7 +40,7 @@ impl Forwarder {
             Upgrade::Other { protocol } => protocol.clone(),
         };
         // Upgrades exist in HTTP/1.1 only, whatever the port's setting says.
-        let mode = route.session.mode(route.grant.port());
+        let mode = speakable(&route)?;
         let app = AppRequest { http: AppHttp::Http1, upgrade: Some(&protocol), trailers: false };
         self.prepare(&mut parts, &app, &route, mode);
         let key = match &asked {

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use tokio_util::sync::DropGuard;
 use tracing::debug;
 use tunnel_link::drain::Drain;
+use tunnel_proto::hello::AppProtocol;
 use tunnel_proto::id::SessionId;
 use tunnel_proto::reason::Reason;
 
@@ -192,7 +193,7 @@ impl Upstreams {
         port: Port,
         owner: &Owner,
     ) -> (PooledHttp1, Accepted) {
-        let (channel, accepted) = session.channel(port);
+        let (channel, accepted) = session.channel(port, AppProtocol::Http1);
         let connection = Http1Connection::new(channel, self.disturbed.clone());
         let key = PoolKey { session: session.id, port };
         let pooled = PooledHttp1 { connection, upstreams: self.clone(), key, owner: owner.clone() };
@@ -210,7 +211,7 @@ impl Upstreams {
         if let Some(sender) = self.shared(key, owner) {
             return Ok((sender, None));
         }
-        let (channel, accepted) = session.channel(port);
+        let (channel, accepted) = session.channel(port, AppProtocol::Http2);
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .initial_stream_window_size(H2_WINDOW_BYTES)

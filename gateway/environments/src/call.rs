@@ -253,7 +253,9 @@ fn error_of(reason: Reason) -> CallError {
         Reason::Displaced => CallError::Displaced,
         Reason::TimedOut => CallError::Late("end"),
         Reason::Shutdown | Reason::SessionLost | Reason::Revoked | Reason::WorkspaceStopped => CallError::Lost,
-        Reason::Unknown | Reason::Cancelled | Reason::AppReset | Reason::Protocol => CallError::NoAnswer,
+        Reason::Unknown | Reason::Cancelled | Reason::AppReset | Reason::AppTls | Reason::Protocol => {
+            CallError::NoAnswer
+        }
     }
 }
 

@@ -14,14 +14,15 @@ use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
-use tracing::warn;
+use tokio_util::task::TaskTracker;
+use tracing::{info, warn};
 
 use crate::oauth::{ExchangeError, ExchangedTokens, OauthClient, TokenEndpoint};
 use crate::step::{CLAIM_TIME, Step, TokenState, lifetime, step};
 use gateway_config::GitServer;
 use gateway_net::fetch::{FetchSetupError, Trust};
 use gateway_store::{
-    GitCredentialKey, GitCredentialKind, SealedGitCredential, SecretText, Store, StoreError, WorkspaceId,
+    AccessTimes, GitCredentialKey, GitCredentialKind, SealedGitCredential, SecretText, Store, StoreError, WorkspaceId,
 };
 use gateway_types::{Clock, GitHost, Secret, UserName};
 use tunnel_proto::git::{GitCredential, GitCredentialRequest, GitProtocol};
@@ -118,6 +119,7 @@ pub struct GitCredentials {
     rates: DefaultKeyedRateLimiter<WorkspaceId>,
     /// Access tokens that are being got here. All that ask for the same one wait for one exchange.
     exchanges: Mutex<HashMap<(UserName, GitHost), Exchange>>,
+    tasks: TaskTracker,
 }
 
 /// The wall clock, which has nothing to show.
@@ -159,6 +161,7 @@ impl GitCredentials {
             oauth,
             rates: RateLimiter::keyed(quota),
             exchanges: Mutex::default(),
+            tasks: TaskTracker::new(),
         })
     }
 
@@ -233,7 +236,7 @@ impl GitCredentials {
         }
         let (this, endpoint, of) = (self.clone(), endpoint.clone(), key.clone());
         // A task of its own: those that wait may go away, and the refresh token is used up then.
-        let task = tokio::spawn(async move {
+        let task = self.tasks.spawn(async move {
             let got = this.get(&of.0, &of.1, &*endpoint).await;
             this.exchanges.lock().remove(&of);
             got
@@ -288,8 +291,13 @@ impl GitCredentials {
         match endpoint.exchange(&refresh).await {
             Ok(tokens) => self.keep(key, &refresh, tokens).await,
             Err(error) => {
-                warn!(host = %key.host, owner = %key.owner, %error, "a refresh token was not exchanged");
                 let is_over = error == ExchangeError::Ended;
+                // That is for its owner to mend; everything else may be for the operator.
+                if is_over {
+                    info!(host = %key.host, owner = %key.owner, "a refresh token does not count any more");
+                } else {
+                    warn!(host = %key.host, owner = %key.owner, %error, "a refresh token was not exchanged");
+                }
                 let refused_at = is_over.then(|| (self.clock.0)());
                 self.store.end_git_refresh(key, refused_at).await.map_err(unavailable)?;
                 Err(match error {
@@ -308,7 +316,8 @@ impl GitCredentials {
         before: &Secret,
         tokens: ExchangedTokens,
     ) -> Result<(), NoGitCredential> {
-        let times = lifetime(tokens.expires_in, (self.clock.0)());
+        let (until, ends) = lifetime(tokens.expires_in, (self.clock.0)());
+        let times = AccessTimes { until, ends };
         let text = |secret: &Secret| SecretText::new(secret.reveal().to_owned());
         let (refresh, access) = (text(tokens.refresh.as_ref().unwrap_or(before)), text(&tokens.access));
         let mut tries = 0;

@@ -32,6 +32,7 @@ use tunnel_proto::hello::RelayTicket;
 use tunnel_proto::mux::{OpenError, SessionError};
 use tunnel_proto::orphans::ORPHANS_PORT;
 use tunnel_proto::reason::Reason;
+use tunnel_proto::target::Target;
 
 use crate::carried::CarriedAgent;
 use crate::connection::{CALL_TIMEOUT, PeerError};
@@ -236,10 +237,11 @@ type OpenedChannel = (ChannelIo, oneshot::Receiver<Result<(), Reason>>);
 /// Opens a channel at the agent. `None` if the other replica gave it up meanwhile.
 async fn open(session: &LiveSession, incoming: &mut Incoming) -> Result<Option<OpenedChannel>, Reason> {
     let tunnel = session.lanes.pick(&session.tunnel);
+    let target = Target { port: incoming.port, tls: incoming.tls };
     let Some(mut first) = incoming.take_first() else {
-        return tunnel.open(incoming.port).map(Some).map_err(reason_of);
+        return tunnel.open(target).map(Some).map_err(reason_of);
     };
-    let (mut io, accepted) = tunnel.channel(incoming.port);
+    let (mut io, accepted) = tunnel.channel(target);
     let written = tokio::select! {
         () = incoming.abandoned() => return Ok(None),
         written = poll_fn(|context| io.poll_write_bytes(context, &mut first)) => written,

@@ -23,6 +23,7 @@ mod lifecycle;
 mod list;
 pub mod openapi;
 mod page;
+pub(crate) mod ports;
 mod problem;
 mod replicas;
 mod seats;

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 
 use crate::api::ApiParts;
 use crate::api::idle::notice;
+use crate::api::ports::label;
 use crate::public_host::layers::EdgeFailure;
 use crate::public_host::{Arrival, Host};
 use gateway_agents::registry::Registry;
@@ -29,8 +30,10 @@ use gateway_store::{ListPage, ManagedWorkspace, Store, StoreError, Workspace, Wo
 use gateway_types::markup::escape;
 use gateway_types::principal::Principal;
 use gateway_types::{ActualState, DesiredState, Port, UserName};
+use gateway_workspaces::service::Workspaces;
 
 mod shared;
+mod usage;
 
 const STYLE: &str = include_str!("ui/style.css");
 
@@ -47,6 +50,7 @@ pub(crate) struct Pages<'a> {
     pub(crate) registry: &'a Registry,
     pub(crate) site: &'a Site,
     pub(crate) rules: &'a HostRules,
+    pub(crate) lifecycles: &'a Workspaces,
 }
 
 /// Visitor of a page, in the extensions of a request: a signed-in user, or none.
@@ -102,8 +106,8 @@ pub(crate) fn router(host: Arc<Host>) -> Router {
 
 /// Answers the list of the user's workspaces.
 async fn home(State(host): State<Arc<Host>>, SignedIn(principal): SignedIn) -> Result<Response<Body>, EdgeFailure> {
-    let ApiParts { store, registry, site, rules, .. } = host.api.parts();
-    let pages = Pages { store, registry, site, rules };
+    let ApiParts { store, registry, site, rules, lifecycles, .. } = host.api.parts();
+    let pages = Pages { store, registry, site, rules, lifecycles };
     Ok(list(pages, &principal).await?)
 }
 
@@ -114,9 +118,10 @@ async fn list(pages: Pages<'_>, principal: &Principal) -> Result<Response<Body>,
     // All are asked at once: none waits for another's agent.
     let rows = workspaces.iter().map(|workspace| row(pages, workspace, managed.get(&workspace.id)));
     let rows = futures_util::future::join_all(rows).await.concat();
+    let usage = usage::lines(pages.lifecycles, managed.values(), &principal.user).await;
     let shared = shared::list(pages, principal).await?;
     let list = match (rows.is_empty(), shared.is_empty()) {
-        (false, _) => format!("<ul class=\"workspaces\">{rows}</ul>"),
+        (false, _) => format!("{usage}<ul class=\"workspaces\">{rows}</ul>"),
         (true, true) => empty(pages.site, "No workspaces yet."),
         (true, false) => empty(pages.site, "No workspaces of your own yet."),
     };
@@ -212,14 +217,15 @@ async fn row(pages: Pages<'_>, workspace: &Workspace, managed: Option<&ManagedWo
         return format!("<li data-name=\"{name}\"><h2>{name}</h2><p class=\"absent\">Not connected</p>{state}</li>");
     };
     let mut known: BTreeSet<Port> = session.ports().iter().filter_map(|port| Port::new(port.number)).collect();
-    known.extend(session.listening().await.iter().flat_map(|ports| ports.iter()));
+    let report = session.report().await;
+    known.extend(report.iter().flat_map(|report| report.listening.iter()));
     let named: String = known
         .into_iter()
         // No link leads there.
         .filter(|port| !port.is_ssh())
         .take(PORTS_SHOWN_MAX)
-        .map(|port| match port.label() {
-            Some(label) => link(Some(port), &format!("{label} (port {port})")),
+        .map(|port| match label(workspace, port, report.as_ref()) {
+            Some(label) => link(Some(port), &format!("{} (port {port})", escape(&label))),
             None => link(Some(port), &format!("port {port}")),
         })
         .collect();

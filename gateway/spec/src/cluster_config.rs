@@ -197,7 +197,7 @@ impl ClusterConfig {
         }
     }
 
-    /// Returns the rules for workspaces that nobody uses.
+    /// Returns the rules for workspaces without use.
     #[must_use]
     pub fn idle_rules(&self) -> IdleRules {
         IdleRules::of_minutes(self.idle_minutes, self.max_idle_minutes)

@@ -16,6 +16,8 @@ mod variables;
 
 use std::fmt;
 
+use gateway_types::{Audience, NamedPort, Port, PortHost, PortProtocol};
+
 use self::components::Declared;
 pub use super::document::Problem;
 use super::document::{self, MapFields, Node, Problems, ValueAt, show};
@@ -97,6 +99,39 @@ pub struct Endpoint {
     pub protocol: String,
     /// Whether only signed-in people should reach it.
     pub secure: bool,
+    /// How the gateway speaks to the app, by `protocol` and the attribute `gateway/protocol`.
+    pub speaks: PortProtocol,
+    /// The host that the app sees, by the attribute `gateway/host`.
+    pub host: PortHost,
+    /// The audience that the port is proposed to be open to: by `exposure: public`, or the attribute `gateway/share`.
+    pub proposed: Option<Audience>,
+}
+
+impl Devfile {
+    /// Returns the ports that its endpoints name, each once, in the order of the file; those that only their own pod reaches are
+    /// none.
+    #[must_use]
+    pub fn named_ports(&self) -> Vec<NamedPort> {
+        let endpoints = self.components.iter().flat_map(|component| &component.endpoints);
+        let named = |endpoint: &Endpoint| {
+            Some(NamedPort {
+                port: Port::new(endpoint.target_port)?,
+                name: endpoint.name.parse().ok(),
+                protocol: endpoint.speaks,
+                host: endpoint.host,
+                proposed: endpoint.proposed.clone(),
+            })
+        };
+        let open = endpoints.filter(|endpoint| endpoint.exposure != Exposure::None && endpoint.protocol != "udp");
+        open.filter_map(named).collect()
+    }
+
+    /// Returns whether an endpoint says that only its own pod reaches a port.
+    #[must_use]
+    pub fn closes(&self, port: Port) -> bool {
+        let mut endpoints = self.components.iter().flat_map(|component| &component.endpoints);
+        endpoints.any(|endpoint| endpoint.target_port == port.get() && endpoint.exposure == Exposure::None)
+    }
 }
 
 /// Intended audience of an endpoint.

@@ -21,7 +21,7 @@ pub use self::problem::PipelineProblem;
 pub(crate) use self::yaml::Yaml;
 use super::devfile::Devfile;
 use super::project::Project;
-use gateway_types::{JobTime, WorkspaceName, Zone};
+use gateway_types::{JobTime, Port, WorkspaceName, Zone};
 
 /// The largest definition, in bytes: the most that CI systems take of one file.
 pub const YAML_BYTES_MAX: usize = 1024 * 1024;
@@ -128,6 +128,8 @@ pub struct PipelineFacts<'a> {
     pub project: Option<&'a Project>,
     /// Tags of the runners that take the job; empty for those of the settings.
     pub tags: &'a [String],
+    /// Ports to expose beside the devfile's.
+    pub ports: &'a [Port],
     /// The workspace's variables. Their values come as the variables `GW_VAR_1`, `GW_VAR_2` and so on, in this order:
     /// in base64, and as files or as they are.
     pub variables: &'a [VariableName],

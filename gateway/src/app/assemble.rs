@@ -109,24 +109,14 @@ pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartE
         orphans: Orphans::new(base.store.clone(), base.registry.clone(), peers.clone(), config.zone.clone()),
         ci: ci.clone(),
     };
-    let agents_port = listeners.agents.local_addr().map_err(StartError::Address)?.port();
-    let names = hosts(&config)?;
+    let (names, agents_at) = (hosts(&config)?, listeners.agents.local_addr().map_err(StartError::Address)?);
     let (public, shared) = public_host(&config, &base, &names, &sign_ins, services)?;
-    let edge = edge(&config, &base, names, shared, public.clone(), agents_port, peers.clone());
+    let edge = edge(&config, &base, names, shared, public.clone(), agents_at.port(), peers.clone());
     let budget = ReplicaBudget::new(config.tunnel.replica_budget);
     let closed = CancellationToken::new();
-    let agents = AgentService::new(
-        identities.clone(),
-        Admission::new(
-            identities.clone(),
-            session_factory(&config, &base, &budget, &edge, peers),
-            config.limits.sessions_per_second,
-        ),
-        &config,
-        closed.clone(),
-        base.audit.clone(),
-        git,
-    );
+    let factory = session_factory(&config, &base, &budget, &edge, peers);
+    let admission = Admission::new(identities.clone(), factory, config.limits.sessions_per_second);
+    let agents = AgentService::new(identities.clone(), admission, &config, closed.clone(), base.audit.clone(), git);
     let controller = Arc::new(KubernetesController {
         registry: base.registry.clone(),
         store: base.store.clone(),

@@ -139,7 +139,8 @@ impl Jobs {
         let Some(ci) = managed.ci() else { return Ok(Err(NoDefinition::Over("run_over"))) };
         let devfile = self.store.devfile_of(id).await?.unwrap_or_default();
         let variables = self.store.variables(id).await?;
-        let made = systems.definition(&run.workspace, ci, run.number, devfile, variables).await;
+        let made =
+            systems.definition(&run.workspace, ci, run.number, devfile, variables, &managed.workspace.ports).await;
         Ok(made.map_err(|error| match error {
             Unmade::Interrupted => NoDefinition::Unavailable,
             Unmade::Impossible(error) => {

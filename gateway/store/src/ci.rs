@@ -10,11 +10,13 @@ use super::tokens::{Holder, insert};
 use super::variables::Variable;
 use super::{
     CreateError, Executor, ManagedWorkspace, Note, Runs, SecretText, Store, StoreError, Terms, TokenId, WorkspaceId,
-    json,
+    json, named_ports,
 };
 use gateway_types::quota::Quotas;
 use gateway_types::token::Token;
-use gateway_types::{DesiredState, IdleRecord, Lifecycle, ProviderName, UnixSeconds, UserName, WorkspaceName};
+use gateway_types::{
+    DesiredState, IdleRecord, Lifecycle, NamedPort, ProviderName, UnixSeconds, UserName, WorkspaceName,
+};
 
 /// Runs of one workspace that are remembered.
 const RUNS_KEPT: i64 = 50;
@@ -120,6 +122,8 @@ pub struct NewCi<'a> {
     pub devfile: &'a str,
     /// Its owner's variables.
     pub variables: &'a [Variable],
+    /// The ports that the devfile or the request for it names, each once.
+    pub ports: &'a [NamedPort],
     /// Limits of the number of workspaces, this one included.
     pub quotas: Quotas,
 }
@@ -175,7 +179,7 @@ impl Store {
         let mut transaction = self.write(About::Provider(new.provider.as_str())).await?;
         make_room(&mut transaction, new.name, new.owner, now, self.name_hold).await?;
         check_quotas(&mut transaction, new).await?;
-        let workspace =
+        let mut workspace =
             insert_workspace(&mut transaction, new.name, self.name_hold, new.owner, Executor::Ci, now).await?;
         let (id, lifecycle) = (workspace.id, Lifecycle::new(now));
         insert_lifecycle(&mut transaction, id, &lifecycle, new.devfile).await?;
@@ -192,6 +196,8 @@ impl Store {
         for variable in new.variables {
             self.insert_variable(&mut transaction, id, variable.kind, &variable.name, variable.value.reveal()).await?;
         }
+        named_ports::insert(&mut transaction, id, new.ports).await?;
+        workspace.ports = new.ports.into();
         transaction.commit().await?;
         let state = CiState {
             provider: new.provider.clone(),

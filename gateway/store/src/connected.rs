@@ -75,6 +75,7 @@ mod tests {
             tags: &[],
             devfile: "",
             variables: &[],
+            ports: &[],
             quotas: Quotas::default(),
         };
         let made = store.create_ci(&new, NOW).await.unwrap();

@@ -11,11 +11,11 @@ use super::tokens::{Holder, insert};
 use super::variables::{Variable, VariableKind};
 use super::{
     ClusterId, Executor, KubernetesState, ManagedWorkspace, Runs, Store, StoreError, Terms, Workspace, WorkspaceId,
-    json,
+    json, named_ports,
 };
 use gateway_types::quota::{Needs, Quotas, Usage};
 use gateway_types::token::Token;
-use gateway_types::{ClusterName, IdleRecord, Lifecycle, UnixSeconds, UserName, WorkspaceName};
+use gateway_types::{ClusterName, IdleRecord, Lifecycle, NamedPort, UnixSeconds, UserName, WorkspaceName};
 
 /// The name of the file variable that holds the token of the workspace's own agent.
 pub const AGENT_TOKEN_FILE: &str = "agent-token";
@@ -39,6 +39,8 @@ pub struct NewManaged<'a> {
     pub frozen: &'a str,
     /// Its owner's variables.
     pub variables: &'a [Variable],
+    /// The ports that the devfile or the request for it names, each once.
+    pub ports: &'a [NamedPort],
     /// The token of its agent: its hash is kept as every token's, and its text sealed, as the file variable
     /// [`AGENT_TOKEN_FILE`].
     pub agent_token: &'a Token,
@@ -92,12 +94,14 @@ impl Store {
         }
         make_room(&mut transaction, new.name, new.owner, now, self.name_hold).await?;
         check(&mut transaction, new.cluster, new.owner, &new.quotas, &new.needs.to_create()).await?;
-        let workspace =
+        let mut workspace =
             insert_workspace(&mut transaction, new.name, self.name_hold, new.owner, Executor::Kubernetes, now).await?;
         let (id, lifecycle) = (workspace.id, Lifecycle::new(now));
         insert_lifecycle(&mut transaction, id, &lifecycle, new.devfile).await?;
         insert_states(&mut transaction, id, new).await?;
         insert_frozen(&mut transaction, id, &frozen).await?;
+        named_ports::insert(&mut transaction, id, new.ports).await?;
+        workspace.ports = new.ports.into();
         insert(&mut transaction, new.agent_token, Holder::Agent(id), &Terms::default(), now).await?;
         for variable in new.variables {
             self.insert_variable(&mut transaction, id, variable.kind, &variable.name, variable.value.reveal()).await?;
@@ -155,7 +159,8 @@ pub(super) async fn insert_workspace(
         return Err(CreateError::NameTaken);
     }
     let (name, owner) = (name.clone(), owner.clone());
-    Ok(Workspace { id, name, owner, executor, created_at: now, shares: [].into() })
+    let (shares, ports) = ([].into(), [].into());
+    Ok(Workspace { id, name, owner, executor, created_at: now, shares, ports })
 }
 
 /// Deletes the workspace of that name if it is the owner's and terminated.
@@ -261,6 +266,7 @@ pub(super) async fn delete_workspace(
         "DELETE FROM lifecycles WHERE workspace_id = $1",
         "DELETE FROM agent_token_uses WHERE workspace_id = $1",
         "DELETE FROM shares WHERE workspace_id = $1",
+        "DELETE FROM named_ports WHERE workspace_id = $1",
         "DELETE FROM tokens WHERE workspace_id = $1",
     ] {
         sql(statement).bind(id.0).execute(&mut *transaction).await?;

@@ -2,12 +2,12 @@
 
 use super::create::{CreateError, admit, delete_workspace, insert_workspace, make_room};
 use super::database::{About, sql};
-use super::{Executor, Store, StoreError, Workspace, WorkspaceId};
+use super::{Executor, Store, StoreError, Workspace, WorkspaceId, named_ports};
 use gateway_types::quota::Quotas;
-use gateway_types::{UnixSeconds, UserName, WorkspaceName};
+use gateway_types::{NamedPort, UnixSeconds, UserName, WorkspaceName};
 
 impl Store {
-    /// Creates an external workspace, of which a user may have `most`.
+    /// Creates an external workspace with these named ports, each once; a user may have `most` of them.
     ///
     /// # Errors
     /// [`CreateError::NameTaken`] or [`CreateError::OverQuota`], or a failed database; then nothing is stored.
@@ -19,6 +19,7 @@ impl Store {
         name: &WorkspaceName,
         owner: &UserName,
         most: Option<u32>,
+        ports: &[NamedPort],
         now: UnixSeconds,
     ) -> Result<Workspace, CreateError> {
         let mut transaction = self.write(About::WorkspacesOf(owner.as_str())).await?;
@@ -27,8 +28,10 @@ impl Store {
         let row = sql(statement).bind(owner.as_str()).bind(Executor::External.as_str());
         let theirs = row.fetch_one(&mut transaction).await?.get("theirs")?;
         admit(&Quotas::of_workspaces(None, most), 0, theirs)?;
-        let workspace =
+        let mut workspace =
             insert_workspace(&mut transaction, name, self.name_hold, owner, Executor::External, now).await?;
+        named_ports::insert(&mut transaction, workspace.id, ports).await?;
+        workspace.ports = ports.into();
         transaction.commit().await?;
         Ok(workspace)
     }
@@ -79,19 +82,19 @@ mod tests {
         each(async |store| {
             let (ann, bob) = ("ann".parse().unwrap(), "bob".parse().unwrap());
             for number in ["a", "b"] {
-                assert!(store.create_external(&name(number), &ann, Some(2), NOW).await.is_ok());
+                assert!(store.create_external(&name(number), &ann, Some(2), &[], NOW).await.is_ok());
             }
-            let beyond = store.create_external(&name("c"), &ann, Some(2), NOW).await;
+            let beyond = store.create_external(&name("c"), &ann, Some(2), &[], NOW).await;
             assert!(matches!(beyond, Err(CreateError::OverQuota(_))), "{beyond:?}");
-            let taken = store.create_external(&name("a"), &bob, Some(2), NOW).await;
+            let taken = store.create_external(&name("a"), &bob, Some(2), &[], NOW).await;
             assert!(matches!(taken, Err(CreateError::NameTaken)), "{taken:?}");
             assert!(!store.delete_external(&name("a"), Some(&bob), NOW).await.unwrap(), "not theirs");
             assert!(store.delete_external(&name("a"), Some(&ann), NOW).await.unwrap());
             assert!(!store.delete_external(&name("a"), Some(&ann), NOW).await.unwrap(), "it is gone");
-            let held = store.create_external(&name("a"), &bob, Some(2), NOW).await;
+            let held = store.create_external(&name("a"), &bob, Some(2), &[], NOW).await;
             assert!(matches!(held, Err(CreateError::NameTaken)), "{held:?}");
             assert!(
-                store.create_external(&name("a"), &ann, Some(2), NOW).await.is_ok(),
+                store.create_external(&name("a"), &ann, Some(2), &[], NOW).await.is_ok(),
                 "the name is free for its owner"
             );
         })
@@ -107,7 +110,7 @@ mod tests {
             assert!(store.share(&name("a"), &share, &ann, NOW).await.unwrap());
             assert!(store.delete_external(&name("a"), None, NOW).await.unwrap());
             assert!(store.list_tokens().await.unwrap().iter().all(|left| left.id != token.id));
-            store.create_external(&name("a"), &ann, None, NOW).await.unwrap();
+            store.create_external(&name("a"), &ann, None, &[], NOW).await.unwrap();
             let again = store.workspace(&name("a")).await.unwrap().unwrap();
             assert!(again.shares.is_empty(), "{again:?}");
         })

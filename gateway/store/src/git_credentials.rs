@@ -81,6 +81,15 @@ pub struct NewGitCredential<'a> {
     pub secret: &'a SecretText,
 }
 
+/// Times of an access token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AccessTimes {
+    /// Time until which it is given out.
+    pub until: UnixSeconds,
+    /// Time at which it ends.
+    pub ends: UnixSeconds,
+}
+
 /// Names a version of a credential.
 #[derive(Clone, Copy, Debug)]
 pub struct GitCredentialKey<'a> {
@@ -208,15 +217,18 @@ impl Store {
         key: GitCredentialKey<'_>,
         refresh: &SecretText,
         access: &SecretText,
-        (until, ends): (UnixSeconds, UnixSeconds),
+        times: AccessTimes,
     ) -> Result<bool, StoreError> {
         let GitCredentialKey { owner, host, version } = key;
         let secret = self.sealer.seal(&row_of(owner, host, "secret"), refresh.reveal().as_bytes())?;
         let access = self.sealer.seal(&row_of(owner, host, "access"), access.reveal().as_bytes())?;
         let statement = "UPDATE git_credentials SET secret_sealed = $1, access_sealed = $2, access_until = $3, access_ends = $4, \
              refreshing_until = 0, version = version + 1 WHERE owner = $5 AND host = $6 AND version = $7";
-        let statement =
-            sql(statement).bind(secret.as_slice()).bind(access.as_slice()).bind(until.get()).bind(ends.get());
+        let statement = sql(statement)
+            .bind(secret.as_slice())
+            .bind(access.as_slice())
+            .bind(times.until.get())
+            .bind(times.ends.get());
         let statement = statement.bind(owner.as_str()).bind(host.as_str()).bind(version);
         Ok(statement.execute(&self.writer).await? > 0)
     }
@@ -323,7 +335,12 @@ mod tests {
             assert!(store.claim_git_refresh(key(1), at(100), at(115)).await.unwrap());
             assert!(!store.claim_git_refresh(key(1), at(114), at(130)).await.unwrap(), "one at a time");
             let (refresh, access) = (secret("refresh-2"), secret("access-1"));
-            assert!(store.put_git_access(key(1), &refresh, &access, (at(150), at(160))).await.unwrap());
+            assert!(
+                store
+                    .put_git_access(key(1), &refresh, &access, AccessTimes { until: at(150), ends: at(160) })
+                    .await
+                    .unwrap()
+            );
             let found = store.git_credential(&ann, &host).await.unwrap().unwrap();
             assert_eq!((found.secret.reveal(), found.version, found.access_until), ("refresh-2", 2, at(150)));
             assert_eq!(found.access, Some(access.clone()));
@@ -333,7 +350,12 @@ mod tests {
 
             // Its owner stores another one meanwhile: the result belongs to the old one.
             put(store, &ann, &host, GitCredentialKind::Oauth, "refresh-new").await;
-            assert!(!store.put_git_access(key(2), &refresh, &access, (at(300), at(310))).await.unwrap());
+            assert!(
+                !store
+                    .put_git_access(key(2), &refresh, &access, AccessTimes { until: at(300), ends: at(310) })
+                    .await
+                    .unwrap()
+            );
             let found = store.git_credential(&ann, &host).await.unwrap().unwrap();
             assert_eq!((found.secret.reveal(), found.access, found.version), ("refresh-new", None, 3));
         })
@@ -353,7 +375,12 @@ mod tests {
             put(store, &ann, &host, GitCredentialKind::Oauth, "refresh-2").await;
             assert!(store.claim_git_refresh(key(2), at(20), at(36)).await.unwrap());
             let (refresh, access) = (secret("refresh-3"), secret("access-1"));
-            assert!(store.put_git_access(key(2), &refresh, &access, (at(50), at(60))).await.unwrap());
+            assert!(
+                store
+                    .put_git_access(key(2), &refresh, &access, AccessTimes { until: at(50), ends: at(60) })
+                    .await
+                    .unwrap()
+            );
             store.forget_git_access(&ann, &host).await.unwrap();
             let found = store.git_credential(&ann, &host).await.unwrap().unwrap();
             assert_eq!((found.access, found.secret.reveal()), (None, "refresh-3"));

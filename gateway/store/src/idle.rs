@@ -42,7 +42,7 @@ impl Store {
             let statement = statement.bind(workspace.as_str()).bind(activity.at.get()).bind(activity.kind.as_str());
             statement.bind(user).execute(&mut transaction).await?;
         }
-        Ok(transaction.commit().await?)
+        transaction.commit().await
     }
 
     /// Keeps a workspace from being stopped for idleness until a time, or longer if that was asked for before.

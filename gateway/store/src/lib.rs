@@ -39,6 +39,7 @@ mod lifecycles;
 mod managed;
 mod migrate;
 mod model;
+mod named_ports;
 mod postgres;
 mod quotas;
 #[cfg(any(test, feature = "testing"))]
@@ -91,7 +92,8 @@ pub use fence::Fence;
 pub use gateway_types::quota::{Needs, Quotas};
 pub use generations::{ProvedAgent, SealedAdmission, SealedAgent, SealedGeneration};
 pub use git_credentials::{
-    GIT_CREDENTIALS_MAX, GitCredentialKey, GitCredentialKind, GitCredentialRow, NewGitCredential, SealedGitCredential,
+    AccessTimes, GIT_CREDENTIALS_MAX, GitCredentialKey, GitCredentialKind, GitCredentialRow, NewGitCredential,
+    SealedGitCredential,
 };
 pub use idle::WorkspaceActivity;
 pub use json::canonical_json;

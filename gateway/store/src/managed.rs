@@ -172,6 +172,7 @@ impl Store {
         let mut managed = read_managed(&row)?;
         let shares: Vec<Share> = self.shares_of(managed.workspace.id).await?;
         managed.workspace.shares = shares.into();
+        managed.workspace.ports = self.named_ports(managed.workspace.id).await?.into();
         Ok(Some(managed))
     }
 }

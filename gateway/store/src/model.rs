@@ -7,7 +7,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use gateway_types::token::{Token, TokenKind};
-use gateway_types::{ClusterName, GroupName, Share, UnixSeconds, UserName, WorkspaceName};
+use gateway_types::{Audience, ClusterName, GroupName, NamedPort, Port, Share, UnixSeconds, UserName, WorkspaceName};
 
 /// The text is not an id of the kind that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -142,6 +142,25 @@ pub struct Workspace {
     pub created_at: UnixSeconds,
     /// Its shares, including expired ones.
     pub shares: Arc<[Share]>,
+    /// The ports that its devfile or the request for it named; empty in lists.
+    pub ports: Arc<[NamedPort]>,
+}
+
+impl Workspace {
+    /// Returns the ports that its devfile wants to be open to an audience, and that its owner has not opened to it.
+    pub fn proposals(&self, now: UnixSeconds) -> impl Iterator<Item = (&NamedPort, &Audience)> {
+        let pending = move |named: &&NamedPort| {
+            let is_it = |share: &Share| share.port == named.port && Some(&share.audience) == named.proposed.as_ref();
+            !self.shares.iter().any(|share| is_it(share) && share.is_live(now))
+        };
+        self.ports.iter().filter(pending).filter_map(|named| Some((named, named.proposed.as_ref()?)))
+    }
+
+    /// Returns the named port of that number, if it has one.
+    #[must_use]
+    pub fn named_port(&self, port: Port) -> Option<&NamedPort> {
+        self.ports.iter().find(|named| named.port == port)
+    }
 }
 
 /// Subject that a stored token speaks for.

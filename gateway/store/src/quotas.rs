@@ -184,8 +184,8 @@ async fn usage<'c>(
     cluster: ClusterId,
     owner: &UserName,
 ) -> Result<ClusterUsage, StoreError> {
-    // Added up once for the owner and once for the others. PostgreSQL's sums have another type than what they add up.
-    let rows = sql("SELECT CASE WHEN owner = $2 THEN 1 ELSE 0 END AS is_theirs, count(*) AS workspaces, \
+    // Added up once for the owner and once for the others. In PostgreSQL, sums and constants have other types than the columns.
+    let rows = sql("SELECT CAST(CASE WHEN owner = $2 THEN 1 ELSE 0 END AS BIGINT) AS is_theirs, count(*) AS workspaces, \
          count(CASE WHEN desired IN ('Running', 'RestartRequested') THEN 1 END) AS running, \
          CAST(sum(CASE WHEN desired IN ('Running', 'RestartRequested') THEN cpu_millis END) AS BIGINT) AS cpu_millis, \
          CAST(sum(CASE WHEN desired IN ('Running', 'RestartRequested') THEN memory_bytes END) AS BIGINT) AS memory_bytes, \
@@ -227,7 +227,7 @@ async fn owned(
     owner: &UserName,
 ) -> Result<Vec<CountedWorkspace>, StoreError> {
     let rows =
-        sql("SELECT name, CASE WHEN desired = 'Stopped' THEN 0 ELSE 1 END AS is_running, cpu_millis, memory_bytes, \
+        sql("SELECT name, CAST(CASE WHEN desired = 'Stopped' THEN 0 ELSE 1 END AS BIGINT) AS is_running, cpu_millis, memory_bytes, \
          storage_bytes FROM kubernetes_workspaces \
          JOIN lifecycles ON lifecycles.workspace_id = kubernetes_workspaces.workspace_id \
          JOIN workspaces ON workspaces.id = kubernetes_workspaces.workspace_id \

@@ -43,7 +43,8 @@ impl Store {
         let Some(row) = row else { return Ok(None) };
         let workspace = read_workspace(&row)?;
         let shares: Vec<Share> = self.shares_of(workspace.id).await?;
-        Ok(Some(Workspace { shares: shares.into(), ..workspace }))
+        let ports = self.named_ports(workspace.id).await?.into();
+        Ok(Some(Workspace { shares: shares.into(), ports, ..workspace }))
     }
 
     /// Returns the workspace of that name, with its shares, and takes as long when there is none: for answers that must
@@ -57,9 +58,11 @@ impl Store {
         let statement = "SELECT port, audience, subject, expires_at FROM shares \
              WHERE workspace_id = (SELECT id FROM workspaces WHERE name = $1) ORDER BY port, audience, subject";
         let rows = sql(statement).bind(name.as_str()).fetch_all(&self.readers).await?;
+        let ports = self.named_ports_of(name).await?;
         let Some(row) = row else { return Ok(None) };
         let shares: Vec<Share> = rows.iter().map(read_share).collect::<Result<_, _>>()?;
-        Ok(Some(Workspace { shares: shares.into(), ..read_workspace(&row)? }))
+        let (workspace, ports) = (read_workspace(&row)?, ports.into());
+        Ok(Some(Workspace { shares: shares.into(), ports, ..workspace }))
     }
 
     /// Returns part of the workspaces that a user owns or that are shared with them or a group of theirs now, by name,
@@ -186,5 +189,6 @@ pub(super) fn read_workspace(row: &Row) -> Result<Workspace, StoreError> {
         executor: Executor::from_stored(row.get("executor")?).ok_or_else(|| corrupt("executor"))?,
         created_at: UnixSeconds::new(row.get("created_at")?),
         shares: Arc::default(),
+        ports: Arc::default(),
     })
 }

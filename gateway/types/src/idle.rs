@@ -1,4 +1,4 @@
-//! Idle stop: when a workspace that nobody uses is stopped, decided from what its users did last. Pure.
+//! Idle stop: when a workspace without use is stopped, decided from what its users did last. Pure.
 //!
 //! What counts as use is decided where it is seen; here is what follows from it. A stop is due once the time limit has passed since
 //! the latest of: the last activity, the request to run, the end of a start that took its time, and the end of a "keep".
@@ -141,13 +141,12 @@ impl IdleLimit {
     /// # Errors
     /// [`BadIdleLimit`] if it is negative, below [`IDLE_TIME_MIN`] or above [`IDLE_TIME_MAX`].
     pub fn of_minutes(minutes: f64) -> Result<Self, BadIdleLimit> {
-        let time = Duration::try_from_secs_f64(minutes * 60.0).map_err(|_| BadIdleLimit)?;
-        let time = Duration::from_secs(time.as_secs() + u64::from(time.subsec_millis() >= 500));
-        match time {
-            Duration::ZERO if minutes == 0.0 => Ok(Self::Off),
-            time if (IDLE_TIME_MIN..=IDLE_TIME_MAX).contains(&time) => Ok(Self::After(time)),
-            _ => Err(BadIdleLimit),
+        let exact = Duration::try_from_secs_f64(minutes * 60.0).map_err(|_| BadIdleLimit)?;
+        if exact.is_zero() {
+            return Ok(Self::Off);
         }
+        let time = Duration::from_secs(exact.as_secs() + u64::from(exact.subsec_millis() >= 500));
+        if (IDLE_TIME_MIN..=IDLE_TIME_MAX).contains(&time) { Ok(Self::After(time)) } else { Err(BadIdleLimit) }
     }
 }
 

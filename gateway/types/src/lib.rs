@@ -4,7 +4,8 @@
 //!
 //! * names and addresses: [`WorkspaceName`], [`UserName`], [`ClusterName`], [`ProviderName`], [`Port`], [`Zone`],
 //!   [`PublicUrl`], [`Endpoint`], [`GitHost`]
-//! * workspaces: [`DesiredState`], [`ActualState`], [`Lifecycle`], [`TimeLimits`], [`IdleRecord`], [`blockers`], [`Share`]
+//! * workspaces: [`DesiredState`], [`ActualState`], [`Lifecycle`], [`TimeLimits`], [`IdleRecord`], [`blockers`], [`Share`],
+//!   [`NamedPort`]
 //! * users and credentials: [`principal`], [`token`] (what is handed out, with a checksum), [`opaque`] (random ids and their
 //!   digests), [`Secret`] (a text that prints as a mask), [`sign_in_rows`]
 //! * limits: [`Limit`] names each
@@ -22,6 +23,7 @@ mod job_time;
 mod lifecycle;
 mod limit;
 pub mod markup;
+mod named_port;
 pub mod opaque;
 pub mod principal;
 mod provider;
@@ -53,6 +55,10 @@ pub use idle::{
 pub use job_time::{JOB_TIMES, JobTime, SAVE_TIMES};
 pub use lifecycle::{ActualState, BadState, DesiredState, Lifecycle, LifecycleRefused, REASON_BYTES_MAX, TimeLimits};
 pub use limit::Limit;
+pub use named_port::{
+    BadNamedPort, BadPortHost, BadPortName, BadPortProtocol, NAMED_PORTS_MAX, NamedPort, PortHost, PortName,
+    PortProtocol,
+};
 pub use provider::{BadProviderName, PROVIDER_NAME_BYTES_MAX, ProviderName};
 pub use public_url::{BadOrigin, PublicUrl};
 pub use secret::Secret;
@@ -176,7 +182,7 @@ impl Port {
         }
     }
 
-    /// Returns whether this is the port under which agents offer SSH: whoever reaches it has the machine, without any other proof.
+    /// Returns whether this is the port under which agents offer SSH: to reach it is to have the machine, without another proof.
     #[must_use]
     pub fn is_ssh(self) -> bool {
         self.get() == SSH_PORT

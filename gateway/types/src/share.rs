@@ -56,7 +56,9 @@ pub enum RefusedShare {
     )]
     TerminalForAll,
     /// SSH, with anyone.
-    #[error("port {SSH_PORT} is the workspace's SSH server, which lets its owner in without a password: it cannot be shared")]
+    #[error(
+        "port {SSH_PORT} is the workspace's SSH server, which lets its owner in without a password: it cannot be shared"
+    )]
     Ssh,
 }
 

@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use super::addresses::Addresses;
 use gateway_store::{CiProject, Quotas, Variable, VariableKind};
-use gateway_types::{ProviderName, WorkspaceName};
+use gateway_types::{Port, ProviderName, WorkspaceName};
 use workspace_spec::devfile;
 use workspace_spec::pipeline::{PipelineFacts, PipelineProblem, PipelineSettings, VariableName, generate};
 use workspace_spec::project::Project;
@@ -75,6 +75,8 @@ pub struct RunFacts<'a> {
     pub tags: &'a [String],
     /// The owner's variables, of which only names and kinds count.
     pub variables: &'a [Variable],
+    /// Ports to expose beside the devfile's.
+    pub ports: &'a [Port],
 }
 
 /// Reason why there is no pipeline.
@@ -136,6 +138,7 @@ impl CiTargets {
             project: project.as_ref(),
             tags: facts.tags,
             variables: &variables,
+            ports: facts.ports,
         };
         Ok(generate(&devfile, &target.settings, &facts).map_err(NoPipeline::Problems)?.yaml)
     }

@@ -1,4 +1,4 @@
-//! Stops workspaces that nobody uses. What counts as use, and when that is long ago, is decided elsewhere
+//! Stops workspaces without use. What counts as use, and when that is long ago, is decided elsewhere
 //! ([`IdleRecord`](gateway_types::IdleRecord)); here the decision is carried out, by the one that has the duty of the time limits.
 //!
 //! The limit in force comes from the newest configuration of the cluster, and not from the one that a workspace was made with: it
@@ -19,7 +19,7 @@ use gateway_types::{DesiredState, IdleRules, IdleStage, ProviderName, UnixSecond
 /// Time that the record of a use may be late, beside the interval of its writes.
 const RECORD_DELAY: Duration = Duration::from_secs(3);
 
-/// How workspaces are stopped that nobody uses.
+/// How workspaces are stopped without use.
 #[derive(Default)]
 pub struct IdleStops {
     /// Shortest limit that is carried out: use is not known sooner.
@@ -89,7 +89,7 @@ impl IdleStops {
             return Ok(IdleStep::Again);
         }
         let since = idle.idle_since(life);
-        info!(workspace = %managed.workspace.name, %since, "the workspace is stopped: nobody has used it");
+        info!(workspace = %managed.workspace.name, %since, "the workspace is stopped: it was not used");
         self.audit.record(AuditRecord::new(AuditEvent::WorkspaceIdle {
             workspace: Text::of(&managed.workspace.name),
             since: Text::of(since),

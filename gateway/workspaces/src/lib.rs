@@ -4,7 +4,7 @@
 //! * [`changes`] announces within this process that a workspace has changed, so that no task has to poll.
 //! * [`kubernetes`]: one controller for each cluster with a session sends desired state and stores the observed one;
 //!   [`sending`] chooses the objects of a message, [`observed`] derives a workspace's state from a report.
-//! * [`lifetimes`] stops and terminates workspaces whose time limits have passed, [`idle_stops`] those that nobody uses.
+//! * [`lifetimes`] stops and terminates workspaces whose time limits have passed, [`idle_stops`] those without use.
 //! * [`cluster_configs`], [`agents_dir`]: configurations of clusters, read from files and stored version by version.
 //! * [`orphans`] lists and removes what a lost record left in a cluster, on an operator's word.
 //! * [`ci`]: workspaces in CI systems, as far as they are decided without one; `gateway-ci` runs them.

@@ -1,4 +1,4 @@
-//! Stops and terminates workspaces whose time limits have passed: they stop after their active hours, or once nobody has used
+//! Stops and terminates workspaces whose time limits have passed: they stop after their active hours, or once they were not used
 //! them for long enough, and are terminated after their stopped hours or at their greatest age. Within seconds, and not at
 //! the next full round.
 //!
@@ -70,7 +70,7 @@ impl LifetimeController {
         }
     }
 
-    /// Sets how workspaces are stopped that nobody uses.
+    /// Sets how workspaces are stopped without use.
     #[must_use]
     pub fn with_idle(mut self, idle: IdleStops) -> Self {
         self.idle = idle;

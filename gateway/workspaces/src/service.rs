@@ -5,6 +5,7 @@
 
 mod ci;
 mod error;
+mod ports;
 mod quotas;
 mod variables;
 
@@ -19,7 +20,7 @@ use super::cluster_configs::StoredConfig;
 use gateway_store::{Cluster, ConfigVersion, CreateError, ManagedWorkspace, NewManaged, Store, Variable};
 use gateway_types::quota::{Needs, Quotas};
 use gateway_types::token::{Token, TokenKind};
-use gateway_types::{ClusterName, DesiredState, IdleLimit, Lifecycle, UnixSeconds, UserName, WorkspaceName};
+use gateway_types::{ClusterName, DesiredState, IdleLimit, Lifecycle, NamedPort, UnixSeconds, UserName, WorkspaceName};
 use workspace_spec::cluster_config::ClusterConfig;
 use workspace_spec::devfile;
 use workspace_spec::editor;
@@ -28,6 +29,7 @@ use workspace_spec::project::Project;
 
 pub use ci::NewOnCi;
 pub use error::WorkspaceError;
+pub use ports::check as check_ports;
 pub use quotas::QuotaReport;
 use quotas::Written;
 pub use variables::{BadVariable, VARIABLES_BYTES_MAX, VARIABLES_MAX, check as check_variables};
@@ -56,6 +58,8 @@ pub struct NewWorkspace {
     pub variables: Vec<Variable>,
     /// Time after which it is stopped without use, as its owner wants it.
     pub idle: IdleLimit,
+    /// Ports to name beside those of the devfile.
+    pub ports: Vec<NamedPort>,
 }
 
 /// Executor that is to run a workspace.
@@ -90,6 +94,7 @@ struct Contents {
     devfile: Option<Bytes>,
     projects: Vec<Project>,
     editor: Option<String>,
+    ports: Vec<NamedPort>,
 }
 
 /// A workspace's objects and their namespace, before anything is stored.
@@ -100,6 +105,7 @@ struct Prepared {
     config_version: ConfigVersion,
     needs: Needs,
     quotas: Quotas,
+    ports: Vec<NamedPort>,
 }
 
 impl Workspaces {
@@ -138,7 +144,12 @@ impl Workspaces {
         let (cluster, contents) = match &new.on {
             NewOn::Kubernetes { cluster, projects, editor } => (
                 cluster.clone(),
-                Contents { devfile: new.devfile.clone(), projects: projects.clone(), editor: editor.clone() },
+                Contents {
+                    devfile: new.devfile.clone(),
+                    projects: projects.clone(),
+                    editor: editor.clone(),
+                    ports: new.ports.clone(),
+                },
             ),
             NewOn::Ci(on) => {
                 let on = on.clone();
@@ -155,7 +166,7 @@ impl Workspaces {
         let mut tries = 0;
         loop {
             tries += 1;
-            let prepared = self.prepare((&name, owner), &cluster, contents.clone()).await?;
+            let prepared = self.prepare(&name, owner, &cluster, contents.clone()).await?;
             let new = NewManaged {
                 name: &name,
                 owner,
@@ -165,6 +176,7 @@ impl Workspaces {
                 devfile: &prepared.devfile,
                 frozen: &prepared.frozen,
                 variables: &variables,
+                ports: &prepared.ports,
                 agent_token: &agent_token,
                 needs: prepared.needs,
                 quotas: prepared.quotas,
@@ -183,7 +195,8 @@ impl Workspaces {
     /// Makes a workspace's objects as its cluster is configured now.
     async fn prepare(
         &self,
-        (name, owner): (&WorkspaceName, &UserName),
+        name: &WorkspaceName,
+        owner: &UserName,
         cluster: &Cluster,
         contents: Contents,
     ) -> Result<Prepared, WorkspaceError> {
@@ -196,7 +209,10 @@ impl Workspaces {
         let (addresses, name, owner, cluster) =
             (self.addresses.clone(), name.clone(), owner.clone(), cluster.name.clone());
         // A large devfile takes long enough to keep others on this thread waiting.
-        let work = move || prepare(&addresses, (&name, &owner), &cluster, version, &config, &contents);
+        let work = move || {
+            let names = Names { workspace: &name, owner: &owner, cluster: &cluster };
+            prepare(&addresses, names, version, &config, &contents)
+        };
         tokio::task::spawn_blocking(work).await.map_err(|_| WorkspaceError::Interrupted)?
     }
 
@@ -270,7 +286,7 @@ impl Workspaces {
         self.anew(found).await
     }
 
-    /// Sets the time after which a workspace is stopped that nobody uses, as its owner wants it; the operator's bounds apply.
+    /// Sets the time after which a workspace is stopped without use, as its owner wants it; the operator's bounds apply.
     ///
     /// # Errors
     /// As [`Workspaces::keep`].
@@ -317,21 +333,30 @@ impl Workspaces {
     }
 }
 
+/// Names of a new workspace, of its owner and its cluster.
+#[derive(Clone, Copy)]
+struct Names<'a> {
+    workspace: &'a WorkspaceName,
+    owner: &'a UserName,
+    cluster: &'a ClusterName,
+}
+
 /// Makes a workspace's objects from the request.
 fn prepare(
     addresses: &Addresses,
-    (name, owner): (&WorkspaceName, &UserName),
-    cluster: &ClusterName,
+    names: Names<'_>,
     config_version: ConfigVersion,
     config: &ClusterConfig,
     contents: &Contents,
 ) -> Result<Prepared, WorkspaceError> {
     let text = contents.devfile.as_deref().unwrap_or(devfile::DEFAULT_DEVFILE.as_bytes());
     let devfile = devfile::parse(text)?;
+    let ports = ports::name(&devfile, &contents.ports)?;
     let editor = editor::choose(&config.editors, contents.editor.as_deref())?;
-    let namespace = namespace(name, config)?;
+    let Names { workspace, owner, cluster } = names;
+    let namespace = namespace(workspace, config)?;
     let facts = Facts {
-        workspace: name,
+        workspace,
         cluster,
         namespace: &namespace,
         owner,
@@ -345,7 +370,7 @@ fn prepare(
         .map_err(|problems| WorkspaceError::Frozen(problems.iter().map(ToString::to_string).collect()))?;
     let (needs, quotas) = (frozen.needs(), config.quotas());
     let devfile = String::from_utf8_lossy(text).into_owned();
-    Ok(Prepared { devfile, frozen: frozen.to_json(), namespace, config_version, needs, quotas })
+    Ok(Prepared { devfile, frozen: frozen.to_json(), namespace, config_version, needs, quotas, ports })
 }
 
 /// Returns the namespace that a workspace's objects go to.

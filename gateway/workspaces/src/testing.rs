@@ -40,6 +40,7 @@ pub(super) async fn workspace(store: &Store, cluster: &str, name: &str, now: Uni
         devfile: DEFAULT_DEVFILE,
         frozen: &frozen,
         variables: &[],
+        ports: &[],
         agent_token: &Token::generate(TokenKind::Agent).unwrap(),
         needs: Needs::default(),
         quotas: Quotas::default(),

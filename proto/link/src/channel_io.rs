@@ -12,6 +12,7 @@ use tunnel_proto::id::ChannelId;
 use tunnel_proto::limit::PAYLOAD_BYTES_ALONE;
 use tunnel_proto::mux::{OpenError, Read, Room};
 use tunnel_proto::reason::Reason;
+use tunnel_proto::target::Target;
 
 use crate::session::Session;
 
@@ -27,7 +28,7 @@ pub struct ChannelIo {
 #[derive(Debug)]
 enum ChannelIoState {
     Unopened {
-        port: u16,
+        target: Target,
         accepted: Option<oneshot::Sender<Result<(), Reason>>>,
         reader: Option<Waker>,
     },
@@ -83,8 +84,8 @@ impl ChannelError {
 }
 
 impl ChannelIo {
-    pub(crate) fn unopened(session: Session, port: u16, accepted: oneshot::Sender<Result<(), Reason>>) -> Self {
-        let state = ChannelIoState::Unopened { port, accepted: Some(accepted), reader: None };
+    pub(crate) fn unopened(session: Session, target: Target, accepted: oneshot::Sender<Result<(), Reason>>) -> Self {
+        let state = ChannelIoState::Unopened { target, accepted: Some(accepted), reader: None };
         Self { session, state, unread: Bytes::new() }
     }
 
@@ -171,10 +172,10 @@ impl ChannelIo {
             ChannelIoState::Open(channel) => *channel,
             ChannelIoState::Unused => return Poll::Ready(Err(ChannelError::Finished.into())),
             ChannelIoState::Failed(error) => return Poll::Ready(Err(ChannelError::Open(*error).into())),
-            ChannelIoState::Unopened { port, accepted, reader } => {
+            ChannelIoState::Unopened { target, accepted, reader } => {
                 let reader = reader.take();
                 let opened = match accepted.take() {
-                    Some(accepted) => self.session.open_with(*port, bytes, accepted),
+                    Some(accepted) => self.session.open_with(*target, bytes, accepted),
                     None => Err(OpenError::Ended),
                 };
                 let result = match opened {

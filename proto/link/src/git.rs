@@ -70,7 +70,8 @@ pub fn message(encoded: &[u8]) -> Bytes {
 pub async fn ask<S>(
     stream: S,
     is_http1: bool,
-    (authority, scheme): (Authority, Scheme),
+    authority: Authority,
+    scheme: Scheme,
     token: Option<&str>,
     asked: &GitCredentialRequest,
 ) -> Result<GitCredential, AskError>

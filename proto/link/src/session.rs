@@ -21,6 +21,7 @@ use tunnel_proto::hello::RelayTicket;
 use tunnel_proto::id::ChannelId;
 use tunnel_proto::mux::{Mux, OpenError, Read, Room, SessionError, Settings, Stats};
 use tunnel_proto::reason::Reason;
+use tunnel_proto::target::{AppTls, Target};
 
 pub(crate) use self::link::Taken;
 pub use self::link::{LinkEnd, LinkHold};
@@ -112,34 +113,37 @@ impl Session {
         }
     }
 
-    /// Makes a channel to `port` that opens with its first written bytes, so that opening costs no round trip. The
+    /// Makes a channel to `target` that opens with its first written bytes, so that opening costs no round trip. The
     /// receiver hears when the port answered, or why it did not.
     #[must_use]
-    pub fn channel(&self, port: u16) -> (ChannelIo, oneshot::Receiver<Result<(), Reason>>) {
+    pub fn channel(&self, target: impl Into<Target>) -> (ChannelIo, oneshot::Receiver<Result<(), Reason>>) {
         let (sender, receiver) = oneshot::channel();
-        (ChannelIo::unopened(self.clone(), port, sender), receiver)
+        (ChannelIo::unopened(self.clone(), target.into(), sender), receiver)
     }
 
     /// Opens a channel at once, for apps that speak first.
     ///
     /// # Errors
     /// [`OpenError`] when a bound is reached or the session is over.
-    pub fn open(&self, port: u16) -> Result<(ChannelIo, oneshot::Receiver<Result<(), Reason>>), OpenError> {
+    pub fn open(
+        &self,
+        target: impl Into<Target>,
+    ) -> Result<(ChannelIo, oneshot::Receiver<Result<(), Reason>>), OpenError> {
         let (sender, receiver) = oneshot::channel();
-        let channel = self.open_with(port, &mut Bytes::new(), sender)?;
+        let channel = self.open_with(target.into(), &mut Bytes::new(), sender)?;
         Ok((ChannelIo::open(self.clone(), channel), receiver))
     }
 
     pub(crate) fn open_with(
         &self,
-        port: u16,
+        target: Target,
         first: &mut Bytes,
         accepted: oneshot::Sender<Result<(), Reason>>,
     ) -> Result<ChannelId, OpenError> {
         // On failure the sender is dropped, which wakes its receiver, after the lock is released.
         let mut accepted = Some(accepted);
         self.with(|state| {
-            let channel = state.mux.open(now(), port, first)?;
+            let channel = state.mux.open(now(), target, first)?;
             state.channels.insert(channel, ChannelWaiters { accepted: accepted.take(), ..ChannelWaiters::default() });
             Ok(channel)
         })
@@ -156,6 +160,7 @@ impl Session {
         self.with(|state| match state.incoming.pop_front() {
             Some(open) => Poll::Ready(Some(Incoming {
                 port: open.port,
+                tls: open.tls,
                 io: ChannelIo::open(self.clone(), open.channel),
                 channel: open.channel,
             })),
@@ -389,6 +394,8 @@ impl fmt::Debug for Session {
 pub struct Incoming {
     /// The port it is for.
     pub port: u16,
+    /// The TLS to the app there.
+    pub tls: AppTls,
     io: ChannelIo,
     channel: ChannelId,
 }

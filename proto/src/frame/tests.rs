@@ -24,11 +24,11 @@ fn hello() -> Hello {
         instance: 7,
         resume: Some(Resume { session: SessionId::new(3), secret: Bytes::from_static(b"secret"), received: 9 }),
         open_credit_bytes: OPEN_CREDIT_BYTES,
-        ports: vec![Port { number: 5173, protocol: AppProtocol::Http2, host: HostMode::Localhost }],
+        ports: vec![Port { number: 5173, protocol: AppProtocol::Http2, host: HostMode::Localhost, tls: true }],
         default_port: Some(5173),
         join: Some(Join { session: SessionId::new(3), secret: Bytes::from_static(b"join") }),
         lanes: 1,
-        apps: vec![Port { number: 3000, protocol: AppProtocol::Http1, host: HostMode::Original }],
+        apps: vec![Port { number: 3000, protocol: AppProtocol::Http1, host: HostMode::Original, tls: false }],
         host: HostMode::Localhost,
         relay: Some(relay()),
         seal: Bytes::from_static(b"seal"),
@@ -65,13 +65,16 @@ fn any_body() -> impl Strategy<Value = Body> {
     let payload = proptest::collection::vec(any::<u8>(), 0..300).prop_map(Bytes::from);
     let reason = proptest::sample::select(Reason::ALL);
     let grant = (channel.clone(), 1_u32..).prop_map(|(channel, bytes)| Grant { channel, bytes });
+    let tls = proptest::sample::select(vec![AppTls::None, AppTls::Http1, AppTls::Http2]);
     prop_oneof![
         Just(Body::Acknowledge),
         Just(Body::Hello(Box::new(hello()))),
         Just(Body::Welcome(Box::new(welcome()))),
-        (channel.clone(), 1_u16.., any::<u32>(), payload.clone()).prop_map(|(channel, port, credit_bytes, payload)| {
-            Body::Open(Open { channel, port, credit_bytes, payload })
-        }),
+        (channel.clone(), 1_u16.., tls, any::<u32>(), payload.clone()).prop_map(
+            |(channel, port, tls, credit_bytes, payload)| {
+                Body::Open(Open { channel, port, tls, credit_bytes, payload })
+            }
+        ),
         (channel.clone(), any::<u32>()).prop_map(|(channel, credit_bytes)| Body::Accept { channel, credit_bytes }),
         (channel.clone(), payload).prop_map(|(channel, payload)| Body::Data { channel, payload }),
         channel.clone().prop_map(|channel| Body::Finish { channel }),
@@ -180,7 +183,8 @@ fn fields_out_of_range_are_named() {
     let numbered = |body| wire::Frame { sequence: 1, acknowledged: 0, body: Some(body) };
     let field = |field| FrameError::Field { field };
     check_refused(&numbered(Wire::Data(wire::Data { channel: 0, payload: Bytes::new() })), &field("channel"));
-    let open = wire::Open { channel: 1, port: 0, credit_bytes: 1, payload: Bytes::new() };
+    let open = wire::Open { channel: 1, port: 0, credit_bytes: 1, payload: Bytes::new(), tls: 0 };
+    check_refused(&numbered(Wire::Open(wire::Open { port: 1, tls: 3, ..open.clone() })), &field("tls"));
     check_refused(&numbered(Wire::Open(wire::Open { port: 65_536, ..open.clone() })), &field("port"));
     let long = wire::Open { port: 1, payload: vec![0; PAYLOAD_BYTES_MAX + 1].into(), ..open };
     check_refused(&numbered(Wire::Open(long)), &field("payload"));

@@ -125,7 +125,7 @@ impl Mux {
         if self.settings.side == Side::Gateway {
             return Err(SessionError::Unexpected { frame: "open" });
         }
-        let Open { channel, port, credit_bytes, payload } = open;
+        let Open { channel, port, tls, credit_bytes, payload } = open;
         if channel <= self.last_opened {
             return Err(SessionError::ChannelOrder { channel });
         }
@@ -150,7 +150,7 @@ impl Mux {
             live.recv.queue.push_back(payload);
         }
         self.channels.insert(channel, Channel::Live(Box::new(live)));
-        self.events.push_back(MuxEvent::Opened(Open { channel, port, credit_bytes, payload: Bytes::new() }));
+        self.events.push_back(MuxEvent::Opened(Open { channel, port, tls, credit_bytes, payload: Bytes::new() }));
         Ok(())
     }
 

@@ -310,7 +310,13 @@ mod tests {
     }
 
     fn open(bytes: usize) -> Body {
-        Body::Open(Open { channel: ChannelId::new(1), port: 1, credit_bytes: 1, payload: Bytes::from(vec![0; bytes]) })
+        Body::Open(Open {
+            channel: ChannelId::new(1),
+            port: 1,
+            tls: crate::target::AppTls::None,
+            credit_bytes: 1,
+            payload: Bytes::from(vec![0; bytes]),
+        })
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::model::World;
 use super::*;
 use crate::frame::{Frame, FrameError, Grant};
 use crate::hello::{Hello, HostMode};
+use crate::target::AppTls;
 
 fn instant() -> Instant {
     #[expect(clippy::disallowed_methods, reason = "tests need some origin; only differences matter")]
@@ -40,7 +41,7 @@ proptest! {
             let channel = ChannelId::new(channel + 1);
             let payload = Bytes::from(vec![0; length.min(crate::limit::PAYLOAD_BYTES_MAX)]);
             let body = match kind {
-                0 | 1 => Body::Open(Open { channel, port: 1, credit_bytes: number, payload }),
+                0 | 1 => Body::Open(Open { channel, port: 1, tls: AppTls::None, credit_bytes: number, payload }),
                 2 => Body::Accept { channel, credit_bytes: number },
                 3 | 4 => Body::Data { channel, payload },
                 5 => Body::Finish { channel },
@@ -323,7 +324,8 @@ fn check_fatal(side: Side, frame: Frame, expected: &SessionError) {
 fn broken_session_rules_end_the_session_by_name() {
     let channel = ChannelId::new(1);
     let numbered = |body| Frame { sequence: 1, acknowledged: 0, body };
-    let open = |channel| Body::Open(Open { channel, port: 1, credit_bytes: 0, payload: Bytes::new() });
+    let open =
+        |channel| Body::Open(Open { channel, port: 1, tls: AppTls::None, credit_bytes: 0, payload: Bytes::new() });
     check_fatal(Side::Gateway, numbered(open(channel)), &SessionError::Unexpected { frame: "open" });
     check_fatal(Side::Gateway, numbered(Body::Finish { channel }), &SessionError::ChannelUnknown { channel });
     let accept = Body::Accept { channel, credit_bytes: 1 };

@@ -139,6 +139,9 @@ pub struct Port {
     /// `host` was said by a person. Not set beside HOST_MODE_ORIGINAL: it was not said, and the gateway may find out.
     #[prost(bool, tag = "4")]
     pub host_is_said: bool,
+    /// The app speaks `protocol` inside TLS. Beside it the agent names the feature `app_tls`.
+    #[prost(bool, tag = "5")]
+    pub tls: bool,
 }
 /// Gateway to agent, the answer to Hello. A refusal is the gRPC status of the stream.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -215,6 +218,9 @@ pub struct Open {
     /// The first bytes for the app; they count against `Hello.open_credit_bytes`.
     #[prost(bytes = "bytes", tag = "4")]
     pub payload: ::prost::bytes::Bytes,
+    /// TLS that the agent speaks to the app, and ends: the channel has what is inside. Only with the feature `app_tls`.
+    #[prost(enumeration = "AppTls", tag = "5")]
+    pub tls: i32,
 }
 /// The ports of the workspace on which something listens that a channel could reach, in the order of their numbers.
 /// Beside them, what became of the commands that began with the workspace, those that failed first.
@@ -242,10 +248,13 @@ pub struct StartCommand {
     #[prost(string, tag = "4")]
     pub last_line: ::prost::alloc::string::String,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListeningPort {
     #[prost(uint32, tag = "1")]
     pub number: u32,
+    /// Name that a person gave it, or the name of the program that listens; empty where the agent knows none.
+    #[prost(string, tag = "2")]
+    pub label: ::prost::alloc::string::String,
 }
 /// Agent to gateway: the port answered. `credit_bytes` comes on top of `Hello.open_credit_bytes`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -389,6 +398,38 @@ impl HostMode {
         }
     }
 }
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum AppTls {
+    /// None: the agent passes on the bytes as they are.
+    None = 0,
+    /// With `http/1.1` as the protocol inside (ALPN, RFC 7301).
+    Http1 = 1,
+    /// With `h2` as the protocol inside.
+    Http2 = 2,
+}
+impl AppTls {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::None => "APP_TLS_NONE",
+            Self::Http1 => "APP_TLS_HTTP1",
+            Self::Http2 => "APP_TLS_HTTP2",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "APP_TLS_NONE" => Some(Self::None),
+            "APP_TLS_HTTP1" => Some(Self::Http1),
+            "APP_TLS_HTTP2" => Some(Self::Http2),
+            _ => None,
+        }
+    }
+}
 /// Why a channel or a session ended. Numbers are stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -418,6 +459,8 @@ pub enum Reason {
     SessionLost = 11,
     /// The workspace is not to run: its agent ends, and what it runs in may.
     WorkspaceStopped = 12,
+    /// The app on the port does not speak TLS as it was to.
+    AppTls = 13,
 }
 impl Reason {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -439,6 +482,7 @@ impl Reason {
             Self::Revoked => "REASON_REVOKED",
             Self::SessionLost => "REASON_SESSION_LOST",
             Self::WorkspaceStopped => "REASON_WORKSPACE_STOPPED",
+            Self::AppTls => "REASON_APP_TLS",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -457,6 +501,7 @@ impl Reason {
             "REASON_REVOKED" => Some(Self::Revoked),
             "REASON_SESSION_LOST" => Some(Self::SessionLost),
             "REASON_WORKSPACE_STOPPED" => Some(Self::WorkspaceStopped),
+            "REASON_APP_TLS" => Some(Self::AppTls),
             _ => None,
         }
     }
@@ -1178,4 +1223,27 @@ pub struct MarkedRemoved {
     /// Why it is not gone; empty: it is.
     #[prost(string, tag = "2")]
     pub failure: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GitCredentialRequest {
+    /// "https" or "http".
+    #[prost(string, tag = "1")]
+    pub protocol: ::prost::alloc::string::String,
+    /// The server as git names it: a port is there unless it is the protocol's own.
+    #[prost(string, tag = "2")]
+    pub host: ::prost::alloc::string::String,
+    /// The server refused what was answered before: what the gateway remembers of it is not to be answered again. The answer has no
+    /// password.
+    #[prost(bool, tag = "3")]
+    pub refused: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GitCredential {
+    #[prost(string, tag = "1")]
+    pub user: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub password: ::prost::alloc::string::String,
+    /// Unix seconds, UTC, from which the password does not count. 0: not known.
+    #[prost(uint64, tag = "3")]
+    pub expires_at: u64,
 }

@@ -45,6 +45,8 @@ start_containerd() {
   for folder in "$snapshots"/snapshots/*; do
     mkdir "$MACHINE/containerd/$folder"
     mount --bind "$folder" "/var/lib/containerd/$folder"
+    # A node that makes room throws images away, and would do so in the cache.
+    mount -o remount,bind,ro "/var/lib/containerd/$folder"
   done
   cd - >/dev/null || return
   mkdir -p "$MACHINE/net.d"

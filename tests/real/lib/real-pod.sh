@@ -92,6 +92,55 @@ git_project() {
     git clone -q --bare "$work" "$OUT/git/$1.git" && git -C "$OUT/git/$1.git" update-server-info
 }
 
+# start_apps NAME : starts Vite with the example of vite.sh (port 5173), a gRPC server (50051) and one with a certificate of its own
+# (8443) in the workspace's pod, and waits for them. They get there by way of the git server.
+start_apps() {
+  local packages
+  packages=$(echo "$REAL"/.cache/venv/lib/python*/site-packages)
+  # Vite and everything that it needs, of what is installed.
+  (cd "$REAL" && node -e '
+    const { existsSync, readFileSync } = require("node:fs");
+    const found = new Set();
+    const add = (name) => {
+      const folder = `node_modules/${name}`;
+      if (found.has(folder) || !existsSync(folder)) return;
+      found.add(folder);
+      const { dependencies = {}, optionalDependencies = {} } = JSON.parse(readFileSync(`${folder}/package.json`));
+      for (const name of Object.keys({ ...dependencies, ...optionalDependencies })) add(name);
+    };
+    add("vite");
+    console.log([...found].join("\n"));
+  ' >"$OUT/vite.list") || return
+  tar -C "$APPS" -cf "$OUT/git/apps.tar" vite grpc_server.py && tar -C "$REAL" -rf "$OUT/git/apps.tar" -T "$OUT/vite.list" &&
+    tar -C "$packages" -rf "$OUT/git/apps.tar" grpc typing_extensions.py || return
+  in_pod_sh "$1" "mkdir -p /projects/apps && cd /projects/apps && curl -fsS $GIT_URL/apps.tar | tar x || exit
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=localhost -keyout key.pem -out cert.pem 2>/dev/null || exit
+    node node_modules/vite/bin/vite.js vite --port 5173 >vite.log 2>&1 &
+    python3 grpc_server.py 50051 >grpc.log 2>&1 &
+    node -e 'const read = require(\"fs\").readFileSync;
+      require(\"https\").createServer({ key: read(\"key.pem\"), cert: read(\"cert.pem\") }, (_, answer) => answer.end(\"secured\\n\"))
+        .listen(8443, \"127.0.0.1\")' >secured.log 2>&1 &
+    for port in 5173 50051 8443; do
+      tries=0
+      until python3 -c \"import socket; socket.create_connection(('127.0.0.1', \$port))\" 2>/dev/null; do
+        tries=\$((tries + 1))
+        [ \$tries -lt 150 ] || { tail vite.log grpc.log secured.log; exit 1; }
+        sleep 0.1
+      done
+    done"
+}
+
+# grpc_call NAME PORT TEXT : the answer of the gRPC server there to a text.
+grpc_call() {
+  REAL_USER_TOKEN=$USER_TOKEN "$PYTHON" -c '
+import grpc, os, sys
+target, authority, text = sys.argv[1:]
+channel = grpc.insecure_channel(target, options=[("grpc.default_authority", authority), ("grpc.enable_http_proxy", 0)])
+metadata = (("gateway-authorization", "Bearer " + os.environ["REAL_USER_TOKEN"]),)
+print(channel.unary_unary("/real.Parts/Unary")(text.encode(), timeout=20, metadata=metadata).decode())
+' "127.0.0.1:$PUBLIC" "$(host_of "$2" "$1")" "$3"
+}
+
 # has_reason NAME TEXT : why it is in its state, as its owner reads it, says this.
 has_reason() { reason "$1" | tee -a "$OUT/reasons.log" | grep -qF -- "$2"; }
 # command_of NAME ID : what became of a command of the start: status, and what it wrote last. became NAME ID TEXT : that it is this.

@@ -40,8 +40,8 @@ refused() { ! credential "$@"; }
 exchanges() { grep -c '^exchanged' "$OUT/git.log"; }
 log_of_clone() { in_pod_sh mine "cat /workspace-gateway/logs/gw-clone/command-$1.log"; }
 
-check "a password is stored" has_text 'stored' credential set "$BASIC" --user ann <<<"$PASSWORD"
-check "a refresh token too" has_text 'stored' credential set "$OAUTH" --oauth <<<"$REFRESH"
+check "a password is stored" credential set "$BASIC" --user ann <<<"$PASSWORD"
+check "a refresh token too" credential set "$OAUTH" --oauth <<<"$REFRESH"
 check "one of a host without OAuth is not" has_text 'no_oauth' refused set "$BASIC" --oauth <<<"$REFRESH"
 same "they are listed, without their secrets" "$BASIC basic ann stored
 $OAUTH oauth oauth2 stored" "$(credential list | awk 'NR > 1 { print $1, $2, $3, $4 }' | sort -t ' ' -k 2)"
@@ -84,11 +84,14 @@ check "nor is one in a log" without_secret "$OUT/gateway.log" "$OUT/agent.log"
 check "each answer is in the audit log" has_text '"git_credential_asked".*"given"' cat "$OUT/audit.log"
 
 curl -sf -X POST "http://127.0.0.1:${OAUTH#*:}/oauth/end" >/dev/null
-check "a refresh token that has ended is told where git is used" has_text 'sign in again' \
+# The access token that is left is refused first, and not given again.
+check "a refused access token is told where git is used" has_text 'refused the credential' \
+  in_pod_sh mine 'cd /projects/other && GIT_TERMINAL_PROMPT=0 git pull 2>&1; true'
+check "a refresh token that has ended too" has_text 'sign in again' \
   in_pod_sh mine 'cd /projects/other && GIT_TERMINAL_PROMPT=0 git pull 2>&1; true'
 check "and in the list" has_text 'sign in again' credential list
-check "a removed credential is not given any more" has_text 'forgotten' credential rm "$BASIC"
-check "which git is told" has_text "gateway git-credential set $BASIC" in_pod_sh mine 'cd /projects/shop && GIT_TERMINAL_PROMPT=0 git pull 2>&1; true'
+check "a credential is removed" credential rm "$BASIC"
+check "and not given any more, which git is told" has_text "gateway git-credential set $BASIC" in_pod_sh mine 'cd /projects/shop && GIT_TERMINAL_PROMPT=0 git pull 2>&1; true'
 
 desire mine Terminated >/dev/null
 check "it terminates" state_within 90 mine Terminated

@@ -18,10 +18,11 @@ NAME=quiet
 
 body=$(NAME=$NAME PORT=$APP python3 -c 'import json, os
 print(json.dumps({"name": os.environ["NAME"], "executor": "ci", "agent": "local", "idle_minutes": 600, "devfile":
-  "schemaVersion: 2.2.0\ncomponents:\n  - name: main\n    container:\n      image: example.net/tools:1\n"
+  "schemaVersion: 2.2.0\ncomponents:\n  - name: main\n    attributes: {gateway/inject-editor: true}\n    container:\n      image: example.net/tools:1\n"
   "      endpoints: [{name: app, targetPort: %s}]\n" % os.environ["PORT"]}))')
 check "a workspace is made with a limit" ask POST /workspaces "$body"
 check "its agent connects" state_within 60 "$NAME" Running
+is "$NAME" Running || finish
 
 # idle_of PART : what is known of its use.
 idle_of() { ask GET "/workspaces/$NAME" | value "idle.$1"; }

@@ -72,18 +72,20 @@ claim=$(kc -n ws-mine get pvc -o jsonpath='{.items[0].metadata.name}')
 kc -n ws-mine apply -f - >/dev/null <<YAML
 apiVersion: v1
 kind: Pod
-metadata: {name: user, finalizers: [example.net/slow]}
+metadata: {name: user}
 spec:
   terminationGracePeriodSeconds: 5
   securityContext: {runAsUser: 5001, fsGroup: 5001}
-  containers: [{name: user, image: localhost/small:1, imagePullPolicy: Never, command: [sleep, "3600"], volumeMounts: [{name: data, mountPath: /data}]}]
+  containers: [{name: user, image: localhost/small:1, imagePullPolicy: Never, command: [sleep, "3600"],
+    resources: {requests: {cpu: 10m, memory: 32Mi}, limits: {cpu: 100m, memory: 64Mi}}, volumeMounts: [{name: data, mountPath: /data}]}]
   volumes: [{name: data, persistentVolumeClaim: {claimName: $claim}}]
 YAML
 check "a pod of an operator uses the workspace's volume" kc -n ws-mine wait --for condition=Ready pod/user --timeout 30s
 desire mine Terminated >/dev/null
-check "an end that this holds up names what is left" until_ok 60 shown mine example.net/slow
+check "an end that this holds up names the claim, and what protects it" until_ok 60 shown mine kubernetes.io/pvc-protection
 check "and is Terminating still" is mine Terminating
-kc -n ws-mine patch pod user --type merge -p '{"metadata": {"finalizers": null}}' >/dev/null
+check "the operator's pod is left alone" kc -n ws-mine wait --for condition=Ready pod/user --timeout 1s
+kc -n ws-mine delete pod user --wait=false >/dev/null
 check "when that pod is gone, the end comes" state_within 90 mine Terminated
 check "with the namespace" without namespace ws-mine
 check "and the claims of its volumes" test -z "$(kc get pvc -A -o name)"

@@ -28,7 +28,11 @@ components:
     container:
       image: localhost/dev:1
       env: [{name: FROM_THE_DEVFILE, value: "it's here; \$HOME is not read, \$(HOME) neither, nor \$\$"}]
-      endpoints: [{name: app, targetPort: $PORT, exposure: public}]
+      endpoints:
+        - {name: app, targetPort: $PORT, exposure: public}
+        - {name: vite, targetPort: 5173, exposure: public, attributes: {gateway/host: localhost}}
+        - {name: calls, targetPort: 50051, attributes: {gateway/protocol: h2}}
+        - {name: secured, targetPort: 8443, protocol: https}
       memoryLimit: 1Gi
       volumeMounts: [{name: cache, path: /var/cache/mine}]
   - name: beside
@@ -113,6 +117,27 @@ spawn forwarded "${AS_USER[@]}" "$REAL_GATEWAY" ssh mine -- -F none -N -L "$FORW
 check "-L leads to a port of the pod" until_ok 20 has_text '^served$' curl -sf "http://127.0.0.1:$FORWARDED/"
 stop forwarded
 key=$(in_pod_sh mine 'cat ~/.local/share/workspace-gateway/ssh_host_ed25519_key | sha256sum')
+check "and back, as old clients do" "${AS_USER[@]}" scp -q -O -F "$OUT/.ssh/config" mine.gateway:sent "$OUT/back"
+check "whole as well" cmp "$OUT/sent" "$OUT/back"
+# Apps that need more than HTTP/1.1 under the host that users ask for: the devfile's endpoints say what.
+begun=$(now_ms)
+check "Vite, a gRPC server and one with a certificate of its own start in the pod" start_apps mine
+check "what the devfile wants to be public is proposed to the owner" test "$(ask GET /workspaces/mine | jq -r '.ports[] | select(.port == 5173) | .proposed')" = public
+same "and closed to others" sign_in_required "$(USER_TOKEN='' failure_of "$(host_of 5173 mine)" /)"
+check "the owner confirms it" gateway workspace share mine 5173 --with public
+check "and it is open" until_ok 10 curl -sf -o /dev/null "http://$(host_of 5173 mine)/"
+check "a gRPC call reaches its server" has_text '^lennut$' grpc_call mine 50051 tunnel
+check "the app with its own certificate answers" has_text '^secured$' visit -f "http://$(host_of 8443 mine)/"
+same "ports have the devfile's names and protocols, or the program's" "3000 app http1
+4000 python3 http1
+5173 vite http1
+8443 secured https
+50051 calls h2" "$(ask GET /workspaces/mine | jq -r '.agent.listening[] | select(.port < 60000) | "\(.port) \(.label) \(.protocol)"')"
+# What the pod sees, so that the pod's watcher sees the edits.
+projects=/proc/$(pgrep -nf '^node node_modules/vite/bin/vite.js')/root/projects/apps
+mkdir "$OUT/vite"
+helper vite 60 node "$REAL/suites/vite.mjs" --base "http://$(host_of 5173 mine)" --app "$projects/vite" --edits "$projects" --out "$OUT/vite" --link ''
+note "these apps after $(seconds $(($(now_ms) - begun))) s"
 
 # A container that is killed, and why it ended is told although it runs again.
 pkill -KILL -f /workspace-gateway/scripts/keep-alive.sh

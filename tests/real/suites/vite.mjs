@@ -4,7 +4,8 @@ import { renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { check, end, essential, fail, ok, open, options, record, save, signIn, step, until } from "../lib/browser.mjs";
 
-const { base, app, out, link } = options();
+// `edits`: a folder on the app's file system in which files are written before they take their place.
+const { base, app, out, link, edits: drafts = out } = options();
 const { browser, context } = await open(out);
 const page = await context.newPage();
 await signIn(page, link);
@@ -14,8 +15,8 @@ const pause = () => new Promise((resolve) => setTimeout(resolve, 500));
 // As editors save: the watcher sees a file with all of its text. Emptied and then written, it would be two changes, and on a busy
 // machine Vite serves the empty file and takes no note of the second one.
 const edit = (name, text) => {
-  writeFileSync(join(out, name), text);
-  renameSync(join(out, name), join(app, name));
+  writeFileSync(join(drafts, name), text);
+  renameSync(join(drafts, name), join(app, name));
 };
 const socketHost = new URL(base).host;
 

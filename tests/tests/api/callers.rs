@@ -181,6 +181,6 @@ fn ports(numbers: &[u16]) -> Vec<tunnel_proto::hello::Port> {
     use tunnel_proto::hello::{AppProtocol, HostMode, Port};
     numbers
         .iter()
-        .map(|number| Port { number: *number, protocol: AppProtocol::Http1, host: HostMode::Original })
+        .map(|number| Port { number: *number, protocol: AppProtocol::Http1, host: HostMode::Original, tls: false })
         .collect()
 }

@@ -35,6 +35,7 @@ fn check(value: &Value, schema: &Value, document: &Value, at: &str) -> Vec<Strin
         "null" => value.is_null(),
         "string" => value.is_string(),
         "boolean" => value.is_boolean(),
+        "number" => value.is_number(),
         "integer" => value.is_u64() || value.is_i64(),
         "array" => value.is_array(),
         "object" => value.is_object(),

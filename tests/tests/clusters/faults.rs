@@ -136,6 +136,7 @@ async fn workspace_that_cannot_be_sent_is_left_out_with_the_reason_and_the_other
         devfile: "",
         frozen: r#"[{"kind":"Pod"}]"#,
         variables: &[],
+        ports: &[],
         agent_token: &token,
         needs: Needs::default(),
         quotas: Quotas::default(),

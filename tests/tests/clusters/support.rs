@@ -77,6 +77,7 @@ impl Stage {
             devfile: DEFAULT_DEVFILE,
             frozen: &frozen,
             variables,
+            ports: &[],
             agent_token: &Token::generate(TokenKind::Agent).unwrap(),
             needs: Needs::default(),
             quotas: Quotas::default(),

@@ -43,7 +43,7 @@ impl GrpcApp {
     }
 
     pub(super) async fn world(&self) -> World {
-        let port = Port { number: self.app.port, protocol: AppProtocol::Http2, host: HostMode::Original };
+        let port = Port { number: self.app.port, protocol: AppProtocol::Http2, host: HostMode::Original, tls: false };
         World::exposing(vec![port]).await
     }
 }
@@ -175,7 +175,7 @@ async fn calls_move_to_a_new_connection_when_the_app_goes_away() {
 #[tokio::test]
 async fn connection_without_calls_is_closed_after_its_time() {
     let app = GrpcApp::start(usize::MAX).await;
-    let port = Port { number: app.app.port, protocol: AppProtocol::Http2, host: HostMode::Original };
+    let port = Port { number: app.app.port, protocol: AppProtocol::Http2, host: HostMode::Original, tls: false };
     let change = |config: &mut gateway_config::Config| {
         config.timeouts.upstream_idle = std::time::Duration::from_secs(1);
     };
@@ -194,7 +194,7 @@ async fn connection_without_calls_is_closed_after_its_time() {
 #[tokio::test]
 async fn localhost_mode_sets_the_authority() {
     let app = GrpcApp::start(usize::MAX).await;
-    let port = Port { number: app.app.port, protocol: AppProtocol::Http2, host: HostMode::Localhost };
+    let port = Port { number: app.app.port, protocol: AppProtocol::Http2, host: HostMode::Localhost, tls: false };
     let world = World::exposing(vec![port]).await;
     let answer = world.http2().await.ask(world.http2_request(app.app.port, "GET", "/a")).await;
     assert_eq!(answer.headers["x-uri"], format!("http://localhost:{}/a", app.app.port));
@@ -203,7 +203,7 @@ async fn localhost_mode_sets_the_authority() {
 #[tokio::test]
 async fn closed_port_and_http1_app_behind_an_http2_port_are_named() {
     let old = super::support::app_saying("HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n").await;
-    let h2 = |number| Port { number, protocol: AppProtocol::Http2, host: HostMode::Original };
+    let h2 = |number| Port { number, protocol: AppProtocol::Http2, host: HostMode::Original, tls: false };
     let world = World::exposing(vec![h2(old.port), h2(1)]).await;
     for port in [old.port, 1] {
         let answer = world.ask(port, "GET /", "").await;

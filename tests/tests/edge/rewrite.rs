@@ -6,7 +6,7 @@ use tunnel_proto::hello::{AppProtocol, HostMode, Port};
 use super::support::{Reply, World, app};
 
 fn localhost(number: u16) -> Port {
-    Port { number, protocol: AppProtocol::Http1, host: HostMode::Localhost }
+    Port { number, protocol: AppProtocol::Http1, host: HostMode::Localhost, tls: false }
 }
 
 // Trap 34.
@@ -183,7 +183,7 @@ async fn owner_alone_decides_which_host_an_app_sees() {
 #[tokio::test]
 async fn host_that_a_person_said_stays() {
     let app = insisting("Invalid Host header").await;
-    let original = Port { number: app.port, protocol: AppProtocol::Http1, host: HostMode::Original };
+    let original = Port { number: app.port, protocol: AppProtocol::Http1, host: HostMode::Original, tls: false };
     let world = World::exposing(vec![original]).await;
     assert_eq!(world.ask(app.port, "GET /", "").await.status(), 403);
     assert_eq!(app.seen.requests().len(), 1);

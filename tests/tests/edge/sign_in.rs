@@ -118,7 +118,7 @@ async fn cookie_does_not_speak_for_foreign_pages() {
 #[tokio::test]
 async fn port_that_the_agent_does_not_expose_is_refused() {
     let (open, shut) = (app(|_, _, _| ok("open")).await, app(|_, _, _| ok("shut")).await);
-    let port = Port { number: open.port, protocol: AppProtocol::Http1, host: HostMode::Original };
+    let port = Port { number: open.port, protocol: AppProtocol::Http1, host: HostMode::Original, tls: false };
     let world = World::exposing(vec![port]).await;
     assert_eq!(world.ask(open.port, "GET /", "").await.text(), "open");
     let answer = world.ask(shut.port, "GET /", "").await;
@@ -129,7 +129,7 @@ async fn port_that_the_agent_does_not_expose_is_refused() {
 #[tokio::test]
 async fn address_without_a_port_is_the_default_port() {
     let app = app(|_, _, request| ok(request.header("host").unwrap())).await;
-    let port = Port { number: app.port, protocol: AppProtocol::Http1, host: HostMode::Original };
+    let port = Port { number: app.port, protocol: AppProtocol::Http1, host: HostMode::Original, tls: false };
     let world = World::exposing(vec![port]).await;
     let ask = async |host: &str| {
         let mut client = world.client().await;

@@ -279,7 +279,7 @@ async fn terminal_is_shared_by_name_only() {
 
 #[tokio::test]
 async fn terminal_is_there_beside_named_ports_and_is_the_default_of_an_agent_that_names_none() {
-    let named = NamedPort { number: 8080, protocol: AppProtocol::Http1, host: HostMode::Original };
+    let named = NamedPort { number: 8080, protocol: AppProtocol::Http1, host: HostMode::Original, tls: false };
     let world = World::exposing(vec![named]).await;
     assert_eq!(world.ask("GET /state", &world.dev(), "").await.status(), 200);
     let world = World::start().await;

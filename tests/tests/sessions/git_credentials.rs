@@ -7,6 +7,7 @@ use gateway_config::{AuditLog, GitServer};
 use gateway_store::{GitCredentialKind, NewGitCredential, SecretText, Terms, wall_clock};
 use gateway_types::UserName;
 use http::Request;
+use http::uri::Scheme;
 use http_body_util::{BodyExt, Full};
 use tunnel_link::git::{AskError, ask};
 use tunnel_link::grpc::{Code, ConnectError};
@@ -95,7 +96,8 @@ async fn only_the_agent_of_a_live_workspace_is_answered() {
         .await
         .unwrap();
     for (token, told) in [
-        ("", "damaged"),
+        // HTTP/1.1 takes the space behind `Bearer` for none: there it is missing, else damaged.
+        ("", "credential_"),
         ("gwa_nonsense", "damaged"),
         (gateway.user_token.as_str(), "not an agent's"),
         (revoked.token.reveal(), "revoked"),
@@ -202,16 +204,16 @@ async fn gateway_without_the_call_is_told_as_too_old() {
     });
     let stream = tokio::net::TcpStream::connect(address).await.unwrap();
     let asked = GitCredentialRequest { protocol: GitProtocol::Https, host: HOST.to_owned(), is_refused: false };
-    let origin = (address.to_string().parse().unwrap(), http::uri::Scheme::HTTP);
-    let answer: Result<GitCredential, AskError> = ask(stream, false, origin, Some("x"), &asked).await;
+    let authority = address.to_string().parse().unwrap();
+    let answer: Result<GitCredential, AskError> = ask(stream, false, authority, Scheme::HTTP, Some("x"), &asked).await;
     assert!(matches!(answer, Err(AskError::TooOld)), "{answer:?}");
     serving.abort();
 
     // Over HTTP/1.1 it says that this is not a user's listener.
     let gateway = TestGateway::start().await;
     let stream = tokio::net::TcpStream::connect(gateway.addresses.agents).await.unwrap();
-    let origin = (gateway.addresses.agents.to_string().parse().unwrap(), http::uri::Scheme::HTTP);
-    let answer = ask(stream, true, origin, Some("x"), &asked).await;
+    let authority = gateway.addresses.agents.to_string().parse().unwrap();
+    let answer = ask(stream, true, authority, Scheme::HTTP, Some("x"), &asked).await;
     let refused = matches!(&answer, Err(AskError::Connect(ConnectError::Refused(refused))) if refused.code == Code::Unauthenticated);
     assert!(refused, "{answer:?}");
     gateway.stop().await;

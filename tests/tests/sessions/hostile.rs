@@ -10,6 +10,7 @@ use e2e::until;
 use tunnel_proto::frame::{Body, Frame, Grant, Open};
 use tunnel_proto::id::ChannelId;
 use tunnel_proto::reason::Reason;
+use tunnel_proto::target::AppTls;
 
 use crate::raw_agent::{RawAgent, Stage, prefixed};
 
@@ -112,7 +113,7 @@ async fn frames_that_break_the_session_end_it_with_the_reason() {
     let far = ChannelId::new(99);
     let raw = |sequence, acknowledged, body| Frame { sequence, acknowledged, body };
     let data = |channel, payload| Body::Data { channel, payload };
-    let open = Open { channel: far, port: 22, credit_bytes: 1000, payload: Bytes::new() };
+    let open = Open { channel: far, port: 22, tls: AppTls::None, credit_bytes: 1000, payload: Bytes::new() };
     let one = ChannelId::new(1);
     for (told, frame) in [
         ("a number left out", raw(2, 0, data(one, Bytes::from_static(b"x")))),

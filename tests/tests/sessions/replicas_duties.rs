@@ -82,6 +82,7 @@ async fn workspace(store: &Store, cluster: &str, name: &str, at: UnixSeconds) ->
         devfile: "",
         frozen: "[]",
         variables: &[],
+        ports: &[],
         agent_token: &Token::generate(TokenKind::Agent).unwrap(),
         needs: Needs::default(),
         quotas: Quotas::default(),

@@ -55,6 +55,7 @@ async fn make(gateway: &TestGateway) {
         tags: &[],
         devfile: workspace_spec::devfile::DEFAULT_DEVFILE,
         variables: &[],
+        ports: &[],
         quotas: Quotas::default(),
     };
     let made = gateway.store.create_ci(&new, wall_clock()).await.unwrap();

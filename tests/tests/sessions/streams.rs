@@ -61,7 +61,7 @@ impl Apps {
             .into_iter()
             .map(|app| {
                 let protocol = if app.port == self.grpc.port { AppProtocol::Http2 } else { AppProtocol::Http1 };
-                Port { number: app.port, protocol, host: HostMode::Original }
+                Port { number: app.port, protocol, host: HostMode::Original, tls: false }
             })
             .collect()
     }

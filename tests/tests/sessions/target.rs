@@ -10,7 +10,7 @@ use tunnel_proto::reason::Reason;
 async fn agent_reaches_no_port_that_it_does_not_expose_even_if_its_gateway_asks() {
     let gateway = TestGateway::start().await;
     let (open, shut) = (RawApp::echo().await, RawApp::start(|_| async { panic!("reached") }).await);
-    let exposed = Port { number: open.port, protocol: AppProtocol::Http1, host: HostMode::Original };
+    let exposed = Port { number: open.port, protocol: AppProtocol::Http1, host: HostMode::Original, tls: false };
     let _agent = gateway.agent_with("one", vec![exposed]).await;
     let session = gateway.registry.current(&"one".parse().unwrap()).expect("a session");
     for (port, expected) in [

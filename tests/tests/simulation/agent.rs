@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 use tunnel_proto::hello::Resume;
 use tunnel_proto::mux::Side;
 use tunnel_proto::reason::Reason;
+use tunnel_proto::target::Target;
 use turmoil::net::TcpStream;
 use workspace_agent::dial::{Agent, AgentEvent, DialFailure, GatewayConnection, Network, Offer};
 use workspace_agent::{Ports, TokenSource};
@@ -74,7 +75,7 @@ impl Network for Simulated {
         (Authority::from_static("gateway.example:8081"), Scheme::HTTP)
     }
 
-    async fn port(&self, port: u16) -> Result<TcpStream, Reason> {
+    async fn port(&self, Target { port, .. }: Target) -> Result<TcpStream, Reason> {
         TcpStream::connect(("127.0.0.1", port)).await.map_err(|_| Reason::PortClosed)
     }
 }

@@ -81,7 +81,7 @@ async fn workspace_of_another_and_none_at_all_are_refused_with_the_same_bytes() 
 
 #[tokio::test]
 async fn what_cannot_be_opened_is_refused_by_its_code_before_the_switch() {
-    let exposed = |number| Port { number, protocol: AppProtocol::Http1, host: HostMode::Original };
+    let exposed = |number| Port { number, protocol: AppProtocol::Http1, host: HostMode::Original, tls: false };
     let app = echo().await;
     // Port 1 is exposed, and nothing listens there.
     let world = World::configured(|_| {}, vec![exposed(app.port), exposed(1)]).await;

@@ -158,7 +158,12 @@ mod tests {
             .map_err(|error| error.to_string())?;
         match cli.command {
             WorkspaceCommand::Ci(arguments) => Ok(arguments),
-            WorkspaceCommand::Run(_) | WorkspaceCommand::CiWitness => panic!("another command"),
+            WorkspaceCommand::Run(_)
+            | WorkspaceCommand::GitCredential(_)
+            | WorkspaceCommand::Busy(_)
+            | WorkspaceCommand::CiWitness => {
+                panic!("another command")
+            }
         }
     }
 

@@ -12,6 +12,8 @@ use tunnel_proto::hello::{Resume, Welcome};
 use tunnel_proto::id::SessionId;
 use tunnel_proto::mux::{ReplicaBudget, SessionError, Settings, Side};
 use tunnel_proto::reason::Reason;
+use tunnel_proto::target::Target;
+use tunnel_proto::version::FEATURE_APP_TLS;
 
 use super::network::Network;
 
@@ -21,6 +23,8 @@ pub(super) struct ActiveSession {
     pub(super) session: Session,
     pub(super) id: SessionId,
     secret: Bytes,
+    /// Whether the gateway says for each channel if the app speaks TLS.
+    says_tls: bool,
     pub(super) tasks: JoinSet<()>,
 }
 
@@ -39,7 +43,13 @@ impl ActiveSession {
             replay_budget: Some(replay),
             ..Settings::new(Side::Agent)
         });
-        Self { session, id: welcome.session, secret: welcome.resume_secret.clone(), tasks: JoinSet::new() }
+        Self {
+            session,
+            id: welcome.session,
+            secret: welcome.resume_secret.clone(),
+            says_tls: welcome.features.iter().any(|feature| feature == FEATURE_APP_TLS),
+            tasks: JoinSet::new(),
+        }
     }
 
     /// Returns the resume to ask the gateway for, if the session waits for a link.
@@ -69,7 +79,7 @@ impl ActiveSession {
         loop {
             tokio::select! {
                 incoming = self.session.accept() => match incoming {
-                    Some(incoming) => drop(self.tasks.spawn(serve_channel(network.clone(), incoming))),
+                    Some(incoming) => drop(self.tasks.spawn(serve_channel(network.clone(), incoming, self.says_tls))),
                     None => return,
                 },
                 Some(_) = self.tasks.join_next(), if !self.tasks.is_empty() => {}
@@ -115,12 +125,13 @@ impl ActiveSession {
     }
 }
 
-async fn serve_channel<N: Network>(network: Arc<N>, incoming: Incoming) {
+async fn serve_channel<N: Network>(network: Arc<N>, incoming: Incoming, says_tls: bool) {
     let port = incoming.port;
+    let tls = if says_tls { incoming.tls } else { network.own_tls(port) };
     let connected = tokio::select! {
         // The gateway has abandoned the channel: make no connection for it.
         () = incoming.abandoned() => return,
-        connected = network.port(port) => connected,
+        connected = network.port(Target { port, tls }) => connected,
     };
     match connected {
         Err(reason) => {
@@ -155,7 +166,8 @@ fn is_break(error: ChannelError) -> bool {
             | Reason::Overloaded
             | Reason::Protocol
             | Reason::Displaced
-            | Reason::Shutdown,
+            | Reason::Shutdown
+            | Reason::AppTls,
         )
         | ChannelError::Open(_)
         | ChannelError::Finished => false,

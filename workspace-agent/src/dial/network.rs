@@ -1,6 +1,7 @@
 //! Network as an agent needs it. The simulation puts another one in its place.
 
 use std::future::Future;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,16 +11,16 @@ use tracing::debug;
 use tunnel_proto::listening::{LISTENING_BYTES_MAX, LISTENING_PORT, Listening};
 use tunnel_proto::reason::Reason;
 use tunnel_proto::ssh::SSH_PORT;
+use tunnel_proto::target::{AppTls, Target};
 use tunnel_proto::terminal::TERMINAL_PORT;
 
 use super::connect::{Gateway, GatewayConnection, Offer};
 use super::decide::DialFailure;
 use super::socket::AppSocket;
-use crate::ssh::SshServer;
 use crate::Terminals;
-use crate::busy;
 use crate::ports::{self, OwnPorts, Ports};
-use crate::start_commands;
+use crate::ssh::SshServer;
+use crate::{app_tls, busy, labels, start_commands};
 
 /// Access of an agent to its gateway, and to the ports of its own machine.
 pub trait Network: Send + Sync + 'static {
@@ -40,11 +41,16 @@ pub trait Network: Send + Sync + 'static {
         None
     }
 
-    /// Connects to a port of this machine.
+    /// Connects to a port of this machine, and speaks TLS there if that is wanted.
     ///
     /// # Errors
     /// The reason that the other side is told.
-    fn port(&self, port: u16) -> impl Future<Output = Result<Self::Socket, Reason>> + Send;
+    fn port(&self, target: Target) -> impl Future<Output = Result<Self::Socket, Reason>> + Send;
+
+    /// Returns the TLS of an app, as this agent's own settings say it: for gateways that do not know that an app may speak it.
+    fn own_tls(&self, _port: u16) -> AppTls {
+        AppTls::None
+    }
 
     /// Breaks a connection to a local port, so that its app does not take it for one that ended.
     fn reset(socket: Self::Socket) {
@@ -75,7 +81,9 @@ impl LocalMachine {
         let read = tokio::task::spawn_blocking(move || {
             let commands = logs.as_deref().map(start_commands::read).unwrap_or_default();
             let busy = busy::read(&busy::folder()).map(|age| u32::try_from(age.as_secs()).unwrap_or(u32::MAX));
-            ports::listening(&ports, own).map(|ports| Listening { ports, commands, busy_seconds: busy })
+            let found = ports::listening(&ports, own)?;
+            let labels = labels::of(&found, &ports.names);
+            Ok::<_, io::Error>(Listening { ports: found, labels, commands, busy_seconds: busy })
         });
         let found = read.await.map_err(|_broken| Reason::Cancelled)?.map_err(|error| {
             debug!(%error, "the ports that listen cannot be read");
@@ -103,26 +111,38 @@ impl Network for LocalMachine {
         self.gateway.origin()
     }
 
-    async fn port(&self, port: u16) -> Result<AppSocket, Reason> {
+    async fn port(&self, Target { port, tls }: Target) -> Result<AppSocket, Reason> {
         if port == LISTENING_PORT {
             return self.listening().await.map(AppSocket::Own);
         }
         if let Some(ssh) = self.ssh.as_ref().filter(|_| port == SSH_PORT && !self.ports.denied.contains(&port)) {
-            return ssh.open().await.map(AppSocket::Ssh);
+            // Boxed, as TLS below: every channel would keep room for what few need.
+            return Box::pin(ssh.open()).await.map(AppSocket::Ssh);
         }
         match &self.terminals {
             // The terminals' port is none of the machine's, so it is open even if other ports are named.
             Some(terminals) if port == TERMINAL_PORT && !self.ports.denied.contains(&port) => {
                 terminals.open().map(AppSocket::Own)
             }
-            Some(_) | None => ports::connect(&self.ports, port).await.map(AppSocket::Tcp),
+            Some(_) | None => {
+                let stream = ports::connect(&self.ports, port).await?;
+                match tls {
+                    AppTls::None => Ok(AppSocket::Tcp(stream)),
+                    AppTls::Http1 | AppTls::Http2 => Box::pin(app_tls::connect(stream, tls)).await.map(AppSocket::Tls),
+                }
+            }
         }
+    }
+
+    fn own_tls(&self, port: u16) -> AppTls {
+        self.ports.tls_of(port)
     }
 
     fn reset(socket: AppSocket) {
         match socket {
             // A socket that is gone needs no reset.
             AppSocket::Tcp(socket) => socket.set_zero_linger().unwrap_or_default(),
+            AppSocket::Tls(socket) => socket.get_ref().0.set_zero_linger().unwrap_or_default(),
             AppSocket::Own(io) => drop(io),
             AppSocket::Ssh(connection) => drop(connection),
         }

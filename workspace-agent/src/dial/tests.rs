@@ -17,6 +17,7 @@ use tunnel_proto::hello::Welcome;
 use tunnel_proto::id::{Generation, SessionId};
 use tunnel_proto::limit::{CHANNELS_MAX, PAYLOAD_BYTES_MAX};
 use tunnel_proto::mux::{Settings, Side};
+use tunnel_proto::target::{AppTls, Target};
 
 use tunnel_link::grpc::drive;
 
@@ -121,7 +122,7 @@ async fn check_goodbye(is_up: bool) {
 #[derive(Debug)]
 struct OneLink {
     link: Mutex<Option<DuplexStream>>,
-    asked: mpsc::Sender<u16>,
+    asked: mpsc::Sender<Target>,
 }
 
 impl Network for OneLink {
@@ -139,9 +140,13 @@ impl Network for OneLink {
         (Authority::from_static("gateway.example:8081"), Scheme::HTTP)
     }
 
-    async fn port(&self, port: u16) -> Result<DuplexStream, Reason> {
-        self.asked.send(port).await.expect("the test listens");
+    async fn port(&self, target: Target) -> Result<DuplexStream, Reason> {
+        self.asked.send(target).await.expect("the test listens");
         Err(Reason::PortClosed)
+    }
+
+    fn own_tls(&self, _port: u16) -> AppTls {
+        AppTls::Http2
     }
 }
 
@@ -188,7 +193,7 @@ async fn channel_that_was_opened_just_before_the_link_broke_is_served_without_wa
         };
         let gateway = async {
             gateway_that_goes_after_an_open(there, 80).await;
-            pending::<u16>().await
+            pending::<Target>().await
         };
         let port = async {
             tokio::select! {
@@ -197,6 +202,8 @@ async fn channel_that_was_opened_just_before_the_link_broke_is_served_without_wa
                 port = ports.recv() => port.expect("the agent runs"),
             }
         };
-        assert_eq!(tokio::time::timeout(Duration::from_secs(10), port).await, Ok(80), "{roll}");
+        // This gateway knows nothing of TLS to apps, so the agent's own settings count.
+        let asked = Target { port: 80, tls: AppTls::Http2 };
+        assert_eq!(tokio::time::timeout(Duration::from_secs(10), port).await, Ok(asked), "{roll}");
     }
 }

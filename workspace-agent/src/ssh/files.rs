@@ -230,7 +230,9 @@ mod tests {
         let set: Vec<_> = text.lines().filter(|line| line.starts_with("SetEnv ")).collect();
         assert_eq!(
             set,
-            [r#"SetEnv "GREETING=it\'s \"here\" \\ #1" "PATH=/go/bin:/bin:/tools/ssh/bin" "HOME=/h" "SHELL=/bin/bash" "USER=me" "LOGNAME=me""#]
+            [
+                r#"SetEnv "GREETING=it\'s \"here\" \\ #1" "PATH=/go/bin:/bin:/tools/ssh/bin" "HOME=/h" "SHELL=/bin/bash" "USER=me" "LOGNAME=me""#
+            ]
         );
         assert!(text.starts_with("HostKey \"/h/a b/key\"\n") && !text.contains("Sshd"), "{text}");
     }
@@ -240,7 +242,10 @@ mod tests {
         let parts = [("SshdSessionPath", PathBuf::from("/tools/ssh/sshd-session"))];
         let text = text(&SshFacts { parts: &parts, ..facts() }, &[]);
         assert!(text.contains("\nSshdSessionPath \"/tools/ssh/sshd-session\"\n"), "{text}");
-        assert!(text.contains("\"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/tools/ssh/bin\""), "{text}");
+        assert!(
+            text.contains("\"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/tools/ssh/bin\""),
+            "{text}"
+        );
     }
 
     #[test]

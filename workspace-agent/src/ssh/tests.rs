@@ -65,7 +65,7 @@ async fn server_that_does_not_start_is_told_at_once() {
     fs::remove_file(folder.path().join("sshd")).expect("removed");
     assert_eq!(soon(server.open()).await.err(), Some(Reason::AppReset));
     let options = SshOptions { tools: folder.path().to_owned(), keys: None };
-    // Whoever runs this: root has no server, and nobody has one that is not there.
+    // As root there is no server, and as another user none that is missing.
     assert!(SshServer::new(options).is_err());
 }
 
@@ -113,7 +113,8 @@ async fn key_is_made_once_and_is_private_again_whatever_its_volume_did() {
 
 #[tokio::test]
 async fn server_sees_files_that_are_nowhere_else() {
-    let show = "printf SSH-2.0-x; for last; do :; done; cat \"$last\" \"$NSS_WRAPPER_PASSWD\" \"$NSS_WRAPPER_GROUP\"; env";
+    let show =
+        "printf SSH-2.0-x; for last; do :; done; cat \"$last\" \"$NSS_WRAPPER_PASSWD\" \"$NSS_WRAPPER_GROUP\"; env";
     let (_folder, server) = tools(show);
     let mut connection = soon(server.open()).await.expect("a server");
     let mut text = String::new();

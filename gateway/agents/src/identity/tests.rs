@@ -23,6 +23,8 @@ fn provider(name: &str) -> CiProvider {
         quota_per_user: None,
         active_max: hour,
         stopped_max: hour,
+        idle_minutes: 0,
+        max_idle_minutes: 0,
         age_max: hour,
     }
 }
@@ -40,6 +42,7 @@ async fn agent_of_a_workspace_whose_ci_system_is_turned_off_or_taken_out_is_told
         tags: &[],
         devfile: "",
         variables: &[],
+        ports: &[],
         quotas: Quotas::default(),
     };
     let made = store.create_ci(&new, wall_clock()).await.unwrap();

@@ -12,7 +12,7 @@ use tracing::debug;
 use tunnel_proto::handshake::Agreement;
 use tunnel_proto::hello::{Hello, HostMode, Port as PortSettings};
 use tunnel_proto::listening::{LISTENING_BYTES_MAX, LISTENING_PORT, Listening, StartCommand};
-use tunnel_proto::version::FEATURE_LISTENING;
+use tunnel_proto::version::{FEATURE_APP_TLS, FEATURE_LISTENING};
 
 use super::{LiveSession, PortMode};
 use gateway_types::Port;
@@ -39,6 +39,8 @@ pub struct AgentPorts {
     pub default: Option<u16>,
     /// The agent reports its listening ports on request.
     pub reports: bool,
+    /// The agent speaks TLS to apps on request.
+    pub speaks_tls: bool,
     pub(super) insisting: Insisting,
     pub(super) observed: Mutex<Option<(Instant, AgentReport)>>,
 }
@@ -48,6 +50,8 @@ pub struct AgentPorts {
 pub struct AgentReport {
     /// The ports, in their order, that it exposes and on which something listens.
     pub listening: Arc<[Port]>,
+    /// Labels of some of them, as the agent knows them.
+    pub labels: Arc<BTreeMap<u16, String>>,
     /// The commands that began with the workspace, those that failed first.
     pub commands: Arc<[StartCommand]>,
     /// Time since which a command in the workspace wants to be waited for; of several, the youngest's.
@@ -72,6 +76,7 @@ impl AgentPorts {
             host: hello.host,
             default: hello.default_port,
             reports: agreement.has(FEATURE_LISTENING),
+            speaks_tls: agreement.has(FEATURE_APP_TLS),
             ..Self::default()
         }
     }
@@ -93,7 +98,7 @@ impl AgentPorts {
             host @ (HostMode::Original | HostMode::Localhost) => host,
         };
         let host = if host == HostMode::Auto && self.insisting.contains(port) { HostMode::Localhost } else { host };
-        PortMode { protocol, host }
+        PortMode { protocol, host, tls: said.is_some_and(|said| said.tls) }
     }
 
     fn fresh(&self, now: Instant) -> Option<AgentReport> {
@@ -154,14 +159,15 @@ impl LiveSession {
         if let Some(report) = self.ports.fresh(Instant::now()) {
             return Some(report);
         }
-        let Ok(Some(Listening { ports, commands, busy_seconds })) = timeout(PATIENCE, self.ask_listening()).await
+        let Ok(Some(Listening { ports, labels, commands, busy_seconds })) =
+            timeout(PATIENCE, self.ask_listening()).await
         else {
             debug!(agent = %self.subject, "the agent did not say which ports listen");
             return None;
         };
         let listening = ports.into_iter().filter_map(Port::new).filter(|port| self.ports.expose(*port)).collect();
         let busy_for = busy_seconds.map(|seconds| Duration::from_secs(u64::from(seconds)));
-        let report = AgentReport { listening, commands: commands.into(), busy_for };
+        let report = AgentReport { listening, labels: labels.into(), commands: commands.into(), busy_for };
         *self.ports.observed.lock() = Some((Instant::now(), report.clone()));
         Some(report)
     }
@@ -188,7 +194,7 @@ mod tests {
     use super::*;
 
     fn said(number: u16, host: HostMode) -> PortSettings {
-        PortSettings { number, protocol: AppProtocol::Http1, host }
+        PortSettings { number, protocol: AppProtocol::Http1, host, tls: false }
     }
 
     fn port(number: u16) -> Port {

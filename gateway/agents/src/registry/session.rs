@@ -15,6 +15,7 @@ use tunnel_proto::hello::{AppProtocol, HostMode, Port as PortSettings};
 use tunnel_proto::id::{Generation, SessionId};
 use tunnel_proto::mux::{OpenError, Stats};
 use tunnel_proto::reason::Reason;
+use tunnel_proto::target::{AppTls, Target};
 
 use super::lease::{Credential, HeldLease, LeaseAction, Review, SessionLease};
 use super::{AgentPorts, Subject};
@@ -101,6 +102,30 @@ pub struct PortMode {
     pub protocol: AppProtocol,
     /// Host that the app sees.
     pub host: HostMode,
+    /// Whether the app speaks it inside TLS.
+    pub tls: bool,
+}
+
+impl PortMode {
+    /// Returns the protocol as one word, as it is said where ports are named.
+    #[must_use]
+    pub fn protocol_word(self) -> &'static str {
+        match (self.protocol, self.tls) {
+            (AppProtocol::Http1, false) => "http1",
+            (AppProtocol::Http1, true) => "https",
+            (AppProtocol::Http2, false) => "h2",
+            (AppProtocol::Http2, true) => "h2s",
+        }
+    }
+
+    /// Returns the TLS that the agent is to speak to the app, for a protocol inside.
+    fn app_tls(self, protocol: AppProtocol) -> AppTls {
+        match (self.tls, protocol) {
+            (false, AppProtocol::Http1 | AppProtocol::Http2) => AppTls::None,
+            (true, AppProtocol::Http1) => AppTls::Http1,
+            (true, AppProtocol::Http2) => AppTls::Http2,
+        }
+    }
 }
 
 /// Parts of a new session, from an authenticated agent that has sent its Hello.
@@ -244,13 +269,21 @@ impl LiveSession {
         HoppedChannel(self.clone())
     }
 
-    /// Makes a channel to a port, on the lane whose turn it is. See [`Session::channel`].
+    /// Makes a channel to the app on a port, on the lane whose turn it is. See [`Session::channel`]. If the app speaks TLS, the agent
+    /// does so, and the channel has what is inside: `protocol`.
     #[must_use]
-    pub fn channel(&self, port: Port) -> (ChannelIo, oneshot::Receiver<Result<(), Reason>>) {
-        self.lanes.pick(&self.tunnel).channel(port.get())
+    pub fn channel(&self, port: Port, protocol: AppProtocol) -> (ChannelIo, oneshot::Receiver<Result<(), Reason>>) {
+        let target = Target { port: port.get(), tls: self.mode(port).app_tls(protocol) };
+        self.lanes.pick(&self.tunnel).channel(target)
     }
 
-    /// Opens a channel to a port at once, for apps that speak first, on the lane whose turn it is. See [`Session::open`].
+    /// Returns whether the agent can speak to the app on a port as it is to be: it may be too old to speak TLS.
+    #[must_use]
+    pub fn can_speak_to(&self, mode: PortMode) -> bool {
+        !mode.tls || self.ports.speaks_tls
+    }
+
+    /// Opens a channel to a port at once, for the bytes of an app as they are: it may speak first, on the lane whose turn it is. See [`Session::open`].
     ///
     /// # Errors
     /// [`OpenError`] when a bound is reached or the session is over.

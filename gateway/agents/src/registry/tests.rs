@@ -43,7 +43,7 @@ fn unnamed_ports_are_exposed_only_while_none_is_named() {
     let registry = Registry::new(2, 1);
     let (open, _) = registry.claim(new("a")).expect("room");
     assert!(open.exposes(port(1)));
-    let named = PortSettings { number: 5173, protocol: AppProtocol::Http2, host: HostMode::Localhost };
+    let named = PortSettings { number: 5173, protocol: AppProtocol::Http2, host: HostMode::Localhost, tls: false };
     let (closed, _) = registry
         .claim(NewSession { ports: AgentPorts { exposed: vec![named], ..AgentPorts::default() }, ..new("b") })
         .expect("room");

@@ -14,13 +14,14 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use tokio::time::timeout;
 use tonic::Status;
+use tracing::debug;
 use tunnel_link::git::{message, read_message};
 use tunnel_link::grpc::{Code, RpcRefused, refuse_response};
 use tunnel_proto::git::GitCredentialRequest;
 
 use super::body::AgentBody;
 use super::handshake_limit::HandshakeLimit;
-use super::{AgentService, Remote, did, log_refused};
+use super::{AgentService, Remote, did};
 use crate::admission::{RETRY_AFTER, refused, shutting_down};
 use gateway_git::credentials::{Asker, NoGitCredential};
 use gateway_net::audit::{AuditEvent, Text};
@@ -45,7 +46,7 @@ impl AgentService {
                 of_grpc(Response::new(AgentBody::Tonic(tonic::body::Body::new(body))))
             }
             Err(refused) => {
-                log_refused(remote.peer, &refused);
+                debug!(peer = %remote.peer, code = ?refused.code, reason = %refused.message, "no credential for git");
                 refuse_response(&refused)
             }
         }
@@ -60,7 +61,7 @@ impl AgentService {
         match self.git_credential(request, remote, None).await {
             Ok(answer) => of_grpc(Response::new(Full::new(answer))),
             Err(refused) => {
-                log_refused(remote.peer, &refused);
+                debug!(peer = %remote.peer, code = ?refused.code, reason = %refused.message, "no credential for git");
                 tunnel_link::websocket::refuse_response(&refused)
             }
         }

@@ -57,7 +57,8 @@ impl CiController {
         let is_first = run.asked_at.is_none();
         let variables = self.store.variables(found.id).await?;
         let devfile = self.store.devfile_of(found.id).await?.unwrap_or_default();
-        let made = self.systems.definition(&found.name, &found.ci, run.number, devfile, variables.clone()).await;
+        let (ports, with) = (self.store.named_ports(found.id).await?, variables.clone());
+        let made = self.systems.definition(&found.name, &found.ci, run.number, devfile, with, &ports).await;
         let yaml = match made {
             Ok(yaml) => yaml,
             Err(NoDefinition::Impossible(error)) => {

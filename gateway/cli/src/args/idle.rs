@@ -19,7 +19,7 @@ Examples:
 const IDLE_EXAMPLES: &str = which!(
     "\
 Examples:
-  gateway workspace idle my-app 90                    stop it after 90 minutes in which nobody uses it
+  gateway workspace idle my-app 90                    stop it after 90 minutes without use
   gateway workspace idle my-app off
   gateway workspace idle my-app default               as the operator has configured it
 

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use crate::Output;
 use crate::credentials::Remote;
 use gateway_config::parse_duration;
-use gateway_types::{ClusterName, IdleLimit, UserName, WorkspaceName};
+use gateway_types::{ClusterName, IdleLimit, NamedPort, UserName, WorkspaceName};
 use workspace_spec::project::Project;
 
 const CREATE_EXAMPLES: &str = which!(
@@ -102,15 +102,24 @@ pub struct CreateArgs {
     /// Tag of the runners that take its jobs, with --executor ci; repeatable.
     #[arg(long = "tag", value_name = "TAG")]
     pub tags: Vec<String>,
-    /// Devfile to make it from, or `-` for standard input [default: one container to look around in].
+    /// Devfile to make it from, or `-` for standard input [default: in a cluster, `.devfile.yaml` or `devfile.yaml` of the first
+    /// project, looked for with git on this machine; else one container to look around in].
     #[arg(long, value_name = "FILE")]
     pub devfile: Option<PathBuf>,
+    /// Do not look for a devfile in the project.
+    #[arg(long, conflicts_with = "devfile")]
+    pub built_in_devfile: bool,
     /// File with environment variables, one NAME=VALUE in each line; repeatable.
     #[arg(long, value_name = "FILE")]
     pub env_file: Vec<PathBuf>,
     /// Name of a file in the workspace, and the local file with its contents; repeatable.
     #[arg(long, value_name = "NAME=FILE")]
     pub secret_file: Vec<String>,
+    /// Port to name beside the devfile's endpoints, or to say more of: PORT[:name=NAME][:protocol=h2|https|h2s|tcp][:host=localhost];
+    /// repeatable. None is open to others by it.
+    #[allow(rustdoc::broken_intra_doc_links, reason = "a text of `--help`: the brackets stand for options")]
+    #[arg(long = "port", value_name = "PORT")]
+    pub ports: Vec<NamedPort>,
     /// Owner, on the gateway's machine [default: `dev` in dev mode].
     #[arg(long, value_name = "USER")]
     pub owner: Option<UserName>,

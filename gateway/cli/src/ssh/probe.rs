@@ -109,7 +109,9 @@ mod tests {
     fn server_is_there_if_the_agent_lists_its_port() {
         let offers = |text: &str| serde_json::from_str::<Probed>(text).expect("a workspace").offers_ssh();
         assert!(offers(r#"{"agent":{"listening":[{"port":22,"url":""},{"port":60022,"label":"ssh"}]},"name":"a"}"#));
-        for without in [r#"{"agent":null}"#, r#"{"agent":{"listening":null}}"#, r#"{"agent":{"listening":[{"port":22}]}}"#] {
+        for without in
+            [r#"{"agent":null}"#, r#"{"agent":{"listening":null}}"#, r#"{"agent":{"listening":[{"port":22}]}}"#]
+        {
             assert!(!offers(without), "{without}");
         }
     }

@@ -18,23 +18,25 @@ fn help_has_usage_and_examples() {
     Usage: gateway [OPTIONS] <COMMAND>
 
     Commands:
-      demo         Run gateway, agent and a sample app in one process, with nothing to install
-      serve        Run a gateway
-      config       Check or show the configuration
-      login        Sign in to a gateway, for the commands that speak with it
-      whoami       Tell who is signed in, and where
-      logout       Revoke what the sign-in gave, and forget it
-      token        Make, list, rotate or revoke tokens of agents and users
-      workspace    Make, start, stop and end workspaces, open them, and share their ports
-      user         List users, and decide who may not come in
-      replicas     List the replicas of a gateway, and drain one
-      environment  Have a CI job's Kubernetes resources be there, and end them
-      forward      Bring ports of a workspace to this machine
-      ssh          Log in to a workspace with SSH
-      ssh-config   Let plain ssh, scp, rsync and editors find workspaces
-      completions  Write what completes these commands in a shell
-      man          Write a manual page for each command into a folder
-      help         Print this message or the help of the given subcommand(s)
+      demo            Run gateway, agent and a sample app in one process, with nothing to install
+      serve           Run a gateway
+      config          Check or show the configuration
+      login           Sign in to a gateway, for the commands that speak with it
+      whoami          Tell who is signed in, and where
+      logout          Revoke what the sign-in gave, and forget it
+      token           Make, list, rotate or revoke tokens of agents and users
+      workspace       Make, start, stop and end workspaces, open them, and share their ports
+      git-credential  Store credentials for git servers, which your workspaces get when git asks
+      user            List users, and decide who may not come in
+      cluster         Show what workspaces take in a cluster, and find what lost records left there
+      replicas        List the replicas of a gateway, and drain one
+      environment     Have a CI job's Kubernetes resources be there, and end them
+      forward         Bring ports of a workspace to this machine
+      ssh             Log in to a workspace with SSH
+      ssh-config      Let plain ssh, scp, rsync and editors find workspaces
+      completions     Write what completes these commands in a shell
+      man             Write a manual page for each command into a folder
+      help            Print this message or the help of the given subcommand(s)
 
     Options:
           --config <FILE>
@@ -56,7 +58,9 @@ fn help_has_usage_and_examples() {
       gateway token create --workspace my-app --out agent.token
       gateway workspace create my-app --agent cluster-1
       gateway workspace share my-app 3000 --with signed-in
+      gateway git-credential set git.example.com < token
       gateway user disable ann                      lets a user in no more
+      gateway cluster show prod                     what workspaces take there, and how much they may
       gateway replicas list                         the gateways that share one database
       gateway environment ensure --agent prod       in a CI job: its Kubernetes resources are ready
       gateway forward my-app 5432                   its port 5432 on this machine
@@ -71,7 +75,18 @@ fn help_has_usage_and_examples() {
 
 #[test]
 fn every_command_has_examples() {
-    for command in ["demo", "serve", "config", "token", "replicas", "environment", "forward", "ssh", "ssh-config"] {
+    for command in [
+        "demo",
+        "serve",
+        "config",
+        "token",
+        "git-credential",
+        "replicas",
+        "environment",
+        "forward",
+        "ssh",
+        "ssh-config",
+    ] {
         let words = ["gateway", command];
         let help = Cli::try_parse_from(words.into_iter().chain(["--help"])).unwrap_err().to_string();
         assert!(help.contains("Examples:\n") && help.contains("--config <FILE>"), "{words:?}: {help}");
@@ -187,7 +202,7 @@ fn help_of_create_says_how_secrets_come_in() {
     }
     let help = workspace.clone().term_width(100).render_help().to_string();
     let commands: Vec<&str> =
-        help.lines().skip_while(|line| *line != "Commands:").skip(1).take(10).map(str::trim_end).collect();
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take(12).map(str::trim_end).collect();
     insta::assert_snapshot!(commands.join("\n"), @r"
       create     Make a workspace in a cluster, which is to run from then on
       start      Have a workspace run
@@ -196,6 +211,8 @@ fn help_of_create_says_how_secrets_come_in() {
       terminate  End a workspace for good, with its storage
       list       List workspaces: one's own and those shared by name over the API, all of them on the
                  gateway's machine
+      keep       Keep a workspace from being stopped for idleness for a while
+      idle       Set after how many minutes without use a workspace is stopped
       show       Show what is known of a workspace
       open       Print the address of a workspace or a port of it, and open it where there is a desktop
       share      Show who may reach which port, or change it

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use super::follow::{Lookout, WorkspaceWait, follow};
+use super::found::{self, FoundDevfile};
 use super::given::{self, BadFile};
 use super::idle::wire;
 use super::wish::{Accepted, Persistence, Wish, WorkspaceLook};
@@ -19,10 +20,10 @@ use gateway_ci::settings::{CiSetupError, targets};
 use gateway_config::Config;
 use gateway_net::audit::{AuditEvent, Text};
 use gateway_store::{CiProject, Executor, Store, Variable};
-use gateway_types::{BadProviderName, ClusterName, UnixSeconds, UserName, WorkspaceName};
+use gateway_types::{BadProviderName, ClusterName, NamedPort, UnixSeconds, UserName, WorkspaceName};
 use gateway_workspaces::addresses::Addresses;
 use gateway_workspaces::changes::Changes;
-use gateway_workspaces::service::{NewOn, NewOnCi, NewWorkspace, WorkspaceError, Workspaces};
+use gateway_workspaces::service::{NewOn, NewOnCi, NewWorkspace, WorkspaceError, Workspaces, check_ports};
 use workspace_spec::project::Project;
 
 /// A change that a command asks for.
@@ -199,7 +200,7 @@ pub(super) async fn create(
         console.complain("--owner is for the gateway's own machine: over the API, what you make is yours");
         return Ok(Exit::Usage);
     }
-    let (devfile, variables) = match read(args) {
+    let (given, variables) = match read(args) {
         Ok(given) => given,
         Err(error) => return Ok(complain(&error, console)),
     };
@@ -207,6 +208,12 @@ pub(super) async fn create(
     let projects = match projects(args) {
         Ok(projects) => projects,
         Err(error) => return Ok(complain(&error, console)),
+    };
+    let devfile = match (given, projects.first()) {
+        (None, Some(first)) if args.executor == RunsOn::Kubernetes && !args.built_in_devfile => {
+            found_devfile(first, console).await
+        }
+        (given, _) => given,
     };
     let (name, mut agent) = (args.workspace.as_str(), args.agent.as_ref().map(ToString::to_string));
     let wanted = match args.executor {
@@ -249,6 +256,7 @@ pub(super) async fn create(
             json!({"name": name, "executor": "external"})
         }
     };
+    let wanted = with_ports(wanted, &args.ports);
     let detail: ChangedWorkspace = client.post("/workspaces", &wanted).await?;
     let made = PrintedWorkspace { url: shown(&detail.url), asked: detail.progress() };
     let exit = present(Lookout::Gateway(client), args, made, console).await;
@@ -262,6 +270,20 @@ pub(super) async fn create(
 fn with_idle(mut wanted: Value, args: &CreateArgs) -> Value {
     if let (Value::Object(members), Some(limit)) = (&mut wanted, args.idle_minutes) {
         members.insert("idle_minutes".to_owned(), wire(limit));
+    }
+    wanted
+}
+
+/// Adds named ports to a request, if there are any: a gateway of before takes none.
+fn with_ports(mut wanted: Value, ports: &[NamedPort]) -> Value {
+    let port = |named: &NamedPort| {
+        json!({
+            "port": named.port.get(), "name": named.name.as_ref().map(|name| name.as_str()),
+            "protocol": named.protocol.as_str(), "host": named.host.as_str(),
+        })
+    };
+    if let (Value::Object(members), [_, ..]) = (&mut wanted, ports) {
+        members.insert("ports".to_owned(), ports.iter().map(port).collect());
     }
     wanted
 }
@@ -299,6 +321,7 @@ pub(super) async fn create_here(
         devfile: devfile.map(Into::into),
         variables,
         idle: args.idle_minutes.unwrap_or_default(),
+        ports: args.ports.clone(),
     };
     let service = service_with_ci(store, config).map_err(|error| complain(&error, console))?;
     let managed = match service.create(&owner, new, now).await {
@@ -313,6 +336,31 @@ pub(super) async fn create_here(
     Ok(present(Lookout::Here(store), args, made, console).await)
 }
 
+/// Looks for the devfile of the first project, and says what came of it; `None` for the built-in one.
+async fn found_devfile(project: &Project, console: &mut Console) -> Option<String> {
+    let (of, url) = (project.clone(), shown(&project.url));
+    // Git is another program, which takes its time.
+    let found = tokio::task::spawn_blocking(move || found::devfile(&of)).await;
+    let found = found.unwrap_or_else(|_| FoundDevfile::Unknown("it was interrupted".to_owned()));
+    match found {
+        FoundDevfile::Found(name, text) => {
+            console.hint(format_args!("the devfile is {name} of {url}; --built-in-devfile takes the built-in one"));
+            Some(text)
+        }
+        FoundDevfile::None => {
+            console.hint(format_args!("{url} has no .devfile.yaml: the built-in devfile is taken"));
+            None
+        }
+        FoundDevfile::Unknown(why) => {
+            let why = shown(&why);
+            console.hint(format_args!(
+                "{url} was not searched for a .devfile.yaml, so the built-in devfile is taken: {why}"
+            ));
+            None
+        }
+    }
+}
+
 /// Makes an external workspace in this machine's database. The operator makes as many as they like.
 async fn create_external_here(
     store: &Store,
@@ -324,7 +372,8 @@ async fn create_external_here(
 ) -> Result<Exit, Exit> {
     external(args).map_err(|error| complain(&error, console))?;
     let journal = Journal::open(config, now, console)?;
-    let made = store.create_external(&args.workspace, owner, None, now).await;
+    check_ports(&args.ports).map_err(|error| complain(&error, console))?;
+    let made = store.create_external(&args.workspace, owner, None, &args.ports, now).await;
     made.map_err(|error| complain(&error, console))?;
     let workspace = Text::of(&args.workspace);
     journal.write(AuditEvent::WorkspaceCreated { by: operator(), workspace, cluster: None, provider: None }, console);

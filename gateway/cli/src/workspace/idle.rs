@@ -1,4 +1,4 @@
-//! `gateway workspace keep` and `idle`: when a workspace is stopped that nobody uses.
+//! `gateway workspace keep` and `idle`: when a workspace is stopped without use.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

@@ -31,6 +31,8 @@ struct WorkspaceDetail {
     row: WorkspaceItem,
     port_url: String,
     agent: Option<Agent>,
+    #[serde(default)]
+    ports: Vec<NamedPortRow>,
     shared_with_you: Vec<ShareRow>,
     #[serde(default)]
     idle: Option<IdleLook>,
@@ -85,13 +87,45 @@ struct PortRow {
     url: String,
     #[serde(default)]
     label: Option<String>,
+    #[serde(default)]
+    protocol: String,
+    #[serde(default)]
+    open_to: Vec<String>,
+}
+
+/// A port that the devfile, or the request for the workspace, named.
+#[derive(Deserialize)]
+struct NamedPortRow {
+    port: u16,
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(default)]
+    proposed: Option<String>,
+}
+
+impl NamedPortRow {
+    /// Writes for people what the devfile wants and the owner has not said.
+    fn proposal(&self, workspace: &str) -> Option<String> {
+        let audience = shown(self.proposed.as_deref()?);
+        let name = self.name.as_deref().map(|name| format!(" ({})", shown(name))).unwrap_or_default();
+        let port = self.port;
+        Some(format!(
+            "port {port}{name} wants to be open to {audience}: gateway workspace share {workspace} {port} --with {audience}"
+        ))
+    }
 }
 
 impl PortRow {
     /// Writes the port for people: its address and its label.
     fn line(&self) -> String {
-        let label = self.label.as_deref().map(|label| format!(" ({})", shown(label))).unwrap_or_default();
-        format!("{}{label}", shown(&self.url))
+        let label = self.label.as_deref().map(shown);
+        // What most ports are is not worth a word.
+        let protocol = Some(shown(&self.protocol)).filter(|protocol| !protocol.is_empty() && protocol != "http1");
+        let open_to = Some(shown(&self.open_to.join(", "))).filter(|open_to| !open_to.is_empty());
+        let words: Vec<String> =
+            [label, protocol, open_to.map(|open_to| format!("open to {open_to}"))].into_iter().flatten().collect();
+        let words = if words.is_empty() { String::new() } else { format!(" ({})", words.join(", ")) };
+        format!("{}{words}", shown(&self.url))
     }
 }
 
@@ -171,7 +205,7 @@ async fn show(client: &GatewayClient, args: &ShowArgs, console: &mut Console) ->
         let detail: Value = client.get(&path).await?;
         return Ok(console.finish_with(format_args!("{detail:#}")));
     }
-    let WorkspaceDetail { row, port_url, agent, shared_with_you, idle } = client.get(&path).await?;
+    let WorkspaceDetail { row, port_url, agent, ports, shared_with_you, idle } = client.get(&path).await?;
     let listening = agent.as_ref().and_then(|agent| agent.listening.as_deref());
     let listening: Option<Vec<String>> = listening.map(|ports| ports.iter().map(PortRow::line).collect());
     let commands: Vec<_> = agent.iter().flat_map(|agent| &agent.commands).map(CommandRow::line).collect();
@@ -199,6 +233,8 @@ async fn show(client: &GatewayClient, args: &ShowArgs, console: &mut Console) ->
         Some(ports) => rows.extend(ports.iter().map(|port| ("listening", port.clone()))),
         None => {}
     }
+    let proposals = ports.iter().filter_map(|port| port.proposal(args.workspace.as_str()));
+    rows.extend(proposals.map(|proposal| ("proposed", proposal)));
     rows.extend(commands.into_iter().map(|command| ("command", command)));
     if let Some(look) = &row.state {
         match &row.provider {

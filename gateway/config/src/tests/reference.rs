@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use super::*;
 use crate::keys::{Entry, Keys};
-use crate::{acme, agents, auth, ci, directory, environments, git, sections, store, tls};
+use crate::{acme, agents, auth, ci, directory, environments, git, idle, sections, store, tls};
 
 /// Where it is, from this crate's folder.
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/configuration.md");
@@ -69,6 +69,7 @@ fn table() -> Vec<Entry> {
         ci::CiKeys::entries(),
         environments::JobIssuerKeys::entries(),
         environments::EnvironmentKeys::entries(),
+        idle::IdleKeys::entries(),
         sections::TimeoutKeys::entries(),
         sections::LimitKeys::entries(),
         sections::TunnelKeys::entries(),

@@ -4,7 +4,7 @@
 //! Two things look like input and are none. A keep-alive, such as OpenSSH's `ServerAliveInterval`, is a small piece of always the same
 //! length after always the same silence of both directions: any byte from either end puts the next one off. And an answer to
 //! much output, such as SSH's window adjustment, is a small piece behind many bytes the other way. A key press is neither: its
-//! length is that of the last one, but nobody types in step with a clock.
+//! length is that of the last one, but no person types in step with a clock.
 
 /// Largest piece that can be a keep-alive or an answer to output, in bytes: OpenSSH's have at most 92.
 const SMALL_BYTES_MAX: usize = 256;

@@ -80,7 +80,7 @@ fn each_workspace_is_written_at_most_once_in_the_interval_and_the_newest_use_is(
     assert_eq!(rest[0].activity.user, Some(user.clone()));
     drop(activity);
     assert_eq!(activities.due(at(1_400), interval), []);
-    assert!(activities.0.lock().is_empty(), "nobody has it open");
+    assert!(activities.0.lock().is_empty(), "no user has it open");
 }
 
 #[test]

@@ -123,7 +123,11 @@ impl Edge {
         let session = self.registry.current(&address.name)?;
         let own = address.port.or_else(|| session.default_port())?;
         let list = self
-            .ports_of(address, &session, &Viewer { seen, principal: Some(&principal), shares: &record.shares })
+            .ports_of(
+                address,
+                &session,
+                &Viewer { seen, principal: Some(&principal), shares: &record.shares, named: &[] },
+            )
             .await;
         let listening = list.links.into_iter().filter(|link| link.listens == Some(true));
         Some((own, listening.map(|link| link.port).collect()))

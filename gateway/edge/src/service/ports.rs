@@ -19,7 +19,7 @@ use gateway_http::respond::ports::{self, PortLink, PortList};
 use gateway_http::respond::{self, Failure, Wants};
 use gateway_store::wall_clock;
 use gateway_types::principal::Principal;
-use gateway_types::{Port, Share};
+use gateway_types::{NamedPort, Port, Share};
 
 /// A caller who may know of a workspace.
 pub(super) struct Viewer<'a> {
@@ -28,6 +28,15 @@ pub(super) struct Viewer<'a> {
     pub(super) principal: Option<&'a Principal>,
     /// Shares of the workspace.
     pub(super) shares: &'a [Share],
+    /// Its named ports.
+    pub(super) named: &'a [NamedPort],
+}
+
+/// Returns the label of a port: this product's own, the name that it was given, or what the agent calls it.
+fn label(port: Port, named: &[NamedPort], labels: Option<&BTreeMap<u16, String>>) -> Option<String> {
+    let own = port.label().map(str::to_owned);
+    let given = || named.iter().find(|named| named.port == port)?.name.as_ref().map(ToString::to_string);
+    own.or_else(given).or_else(|| labels?.get(&port.get()).cloned())
 }
 
 impl Edge {
@@ -69,7 +78,9 @@ impl Edge {
             return Err(if is_draining { Failure::Draining.into() } else { why.await });
         };
         let shares = record.as_ref().map_or(&[][..], |record| &record.shares);
-        let list = self.ports_of(address, &session, &Viewer { seen, principal: principal.as_ref(), shares }).await;
+        let named = record.as_ref().map_or(&[][..], |record| &record.ports);
+        let viewer = Viewer { seen, principal: principal.as_ref(), shares, named };
+        let list = self.ports_of(address, &session, &viewer).await;
         let is_head = parts.method == Method::HEAD;
         if respond::wants(&parts.headers, &parts.method) == Wants::Html && (is_head || parts.method == Method::GET) {
             return Ok(ports::page(&list, is_head).map(ResponseBody::from));
@@ -87,15 +98,17 @@ impl Edge {
         session: &LiveSession,
         viewer: &Viewer<'_>,
     ) -> PortList<'a> {
-        let Viewer { seen, principal, shares } = *viewer;
-        let listening = session.listening().await;
+        let Viewer { seen, principal, shares, named } = *viewer;
+        let report = session.report().await;
+        let listening = report.as_ref().map(|report| report.listening.clone());
         let listens = |port: Port| listening.as_ref().map(|ports| ports.contains(&port));
         let mut found: BTreeMap<Port, Option<bool>> = BTreeMap::new();
         match (seen, principal) {
             (Visibility::Owner, _) => {
                 found.extend(listening.iter().flat_map(|ports| ports.iter()).map(|port| (*port, Some(true))));
-                let named = session.ports().iter().filter_map(|named| Port::new(named.number));
-                found.extend(named.map(|port| (port, listens(port))));
+                let said = session.ports().iter().filter_map(|said| Port::new(said.number));
+                let all = said.chain(named.iter().map(|named| named.port).filter(|port| session.exposes(*port)));
+                found.extend(all.map(|port| (port, listens(port))));
             }
             (Visibility::Shared, Some(principal)) => {
                 let theirs = shared_with(principal, shares, wall_clock()).map(|share| share.port);
@@ -106,7 +119,22 @@ impl Edge {
         // No link leads there.
         found.retain(|port, _| !port.is_ssh());
         let url = |port| self.hosts.site.workspace(&self.hosts.rules.format(&address.name, Some(port)), "/");
-        let links = found.into_iter().map(|(port, listens)| PortLink { port, url: url(port), listens }).collect();
+        let labels = report.as_ref().map(|report| report.labels.as_ref());
+        let is_open = |share: &&Share, port: Port| share.port == port && share.is_live(wall_clock());
+        let link = |(port, listens): (Port, Option<bool>)| PortLink {
+            port,
+            url: url(port),
+            listens,
+            label: label(port, named, labels),
+            protocol: session.mode(port).protocol_word(),
+            open_to: match seen {
+                Visibility::Owner => {
+                    shares.iter().filter(|share| is_open(share, port)).map(|one| one.audience.to_string()).collect()
+                }
+                Visibility::Shared => Vec::new(),
+            },
+        };
+        let links = found.into_iter().map(link).collect();
         let is_any_exposed = seen == Visibility::Owner && session.ports().is_empty();
         let pattern = is_any_exposed
             .then(|| self.hosts.site.workspace(&format!("PORT-{}", self.hosts.rules.format(&address.name, None)), "/"));

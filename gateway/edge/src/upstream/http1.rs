@@ -47,6 +47,9 @@ pub enum Error {
     /// The app finished the connection within its answer.
     #[error("the connection ended within an answer")]
     Incomplete,
+    /// The bytes are a record of TLS.
+    #[error("an answer in TLS to a request without it")]
+    Tls,
     /// The bytes are no answer, or one that could be read in two ways.
     #[error("not the head of an HTTP/1 response")]
     Head,

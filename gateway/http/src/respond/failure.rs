@@ -31,6 +31,12 @@ pub enum Failure {
     SshNotStarted,
     /// Something listens, and its answer is no HTTP, or could be read in two ways (a kind of `port_closed`).
     AppAnswerInvalid,
+    /// Something listens, and speaks no TLS although it was said to (a kind of `port_closed`).
+    AppSpeaksNoTls,
+    /// Something listens, and answers a request in the clear with TLS (a kind of `port_closed`).
+    AppSpeaksTls,
+    /// The app speaks TLS, and the workspace's agent is too old to (a kind of `port_closed`).
+    AgentWithoutTls,
     /// The channel was not opened in time.
     OpenTimeout,
     /// The app did not begin its answer in time.
@@ -100,7 +106,13 @@ impl Failure {
             Self::PortNotAllowed => "port_not_allowed",
             Self::WorkspaceStopped => "workspace_stopped",
             Self::AgentAbsent | Self::AgentUnreachable => "agent_absent",
-            Self::PortClosed | Self::AppClosed | Self::SshNotStarted | Self::AppAnswerInvalid => "port_closed",
+            Self::PortClosed
+            | Self::AppClosed
+            | Self::SshNotStarted
+            | Self::AppAnswerInvalid
+            | Self::AppSpeaksNoTls
+            | Self::AppSpeaksTls
+            | Self::AgentWithoutTls => "port_closed",
             Self::OpenTimeout => "open_timeout",
             Self::ResponseTimeout => "response_timeout",
             Self::SessionLost => "session_lost",
@@ -132,6 +144,9 @@ impl Failure {
             | Self::AppClosed
             | Self::SshNotStarted
             | Self::AppAnswerInvalid
+            | Self::AppSpeaksNoTls
+            | Self::AppSpeaksTls
+            | Self::AgentWithoutTls
             | Self::SessionLost => StatusCode::BAD_GATEWAY,
             Self::OpenTimeout | Self::ResponseTimeout => StatusCode::GATEWAY_TIMEOUT,
             Self::BadRequest { .. } => StatusCode::BAD_REQUEST,
@@ -173,6 +188,9 @@ impl Failure {
             Self::AppClosed => Some("app_closed"),
             Self::SshNotStarted => Some("ssh_not_started"),
             Self::AppAnswerInvalid => Some("app_answer_invalid"),
+            Self::AppSpeaksNoTls => Some("app_speaks_no_tls"),
+            Self::AppSpeaksTls => Some("app_speaks_tls"),
+            Self::AgentWithoutTls => Some("agent_without_tls"),
             Self::ResponseTimeout => Some("timeouts.response_header"),
             Self::CookiesTooLarge => Some("cookies"),
             Self::BadRequest { reason } => Some(reason),
@@ -213,6 +231,9 @@ impl Failure {
             | Self::AppClosed
             | Self::SshNotStarted
             | Self::AppAnswerInvalid
+            | Self::AppSpeaksNoTls
+            | Self::AppSpeaksTls
+            | Self::AgentWithoutTls
             | Self::OpenTimeout
             | Self::ResponseTimeout
             | Self::SessionLost
@@ -246,6 +267,9 @@ impl Failure {
             | Self::PortNotAllowed
             | Self::SshNotStarted
             | Self::AppAnswerInvalid
+            | Self::AppSpeaksNoTls
+            | Self::AppSpeaksTls
+            | Self::AgentWithoutTls
             | Self::OpenTimeout
             | Self::ResponseTimeout
             | Self::SessionLost
@@ -285,6 +309,9 @@ impl Failure {
             | Self::AppClosed
             | Self::SshNotStarted
             | Self::AppAnswerInvalid
+            | Self::AppSpeaksNoTls
+            | Self::AppSpeaksTls
+            | Self::AgentWithoutTls
             | Self::OpenTimeout
             | Self::ResponseTimeout
             | Self::SessionLost
@@ -306,6 +333,9 @@ impl Failure {
             Self::AppClosed => &APP_CLOSED,
             Self::SshNotStarted => &SSH_NOT_STARTED,
             Self::AppAnswerInvalid => &APP_ANSWER_INVALID,
+            Self::AppSpeaksNoTls => &APP_SPEAKS_NO_TLS,
+            Self::AppSpeaksTls => &APP_SPEAKS_TLS,
+            Self::AgentWithoutTls => &AGENT_WITHOUT_TLS,
             Self::OpenTimeout => &OPEN_TIMEOUT,
             Self::ResponseTimeout => &RESPONSE_TIMEOUT,
             Self::SessionLost => &SESSION_LOST,
@@ -374,7 +404,7 @@ const PORT_CLOSED: Words = Words {
 const APP_CLOSED: Words = Words {
     title: "The app hung up",
     text: "A program listens on this port, but it closed the connection before it had answered.",
-    hint: "Look at the app's own log. The port must speak HTTP.",
+    hint: "Look at the app's own log. The port must speak HTTP; if it does so inside TLS, name it with protocol=https.",
 };
 
 const SSH_NOT_STARTED: Words = Words {
@@ -387,6 +417,25 @@ const APP_ANSWER_INVALID: Words = Words {
     title: "The app's answer is not HTTP",
     text: "A program listens on this port, but what it answered is not HTTP, or can be read in more than one way.",
     hint: "Check that the port speaks HTTP, and the version of it that the agent names for the port.",
+};
+
+const APP_SPEAKS_NO_TLS: Words = Words {
+    title: "The app does not speak TLS",
+    text: "A program listens on this port, which is named with protocol=https or h2s, but it does not speak TLS, or not with that \
+           version of HTTP inside.",
+    hint: "Name the port with protocol=http1 or h2, or have the app serve HTTPS.",
+};
+
+const APP_SPEAKS_TLS: Words = Words {
+    title: "The app speaks TLS",
+    text: "A program listens on this port and answered in TLS, but the port is not named with it.",
+    hint: "Name the port with protocol=https, as in --app 8443:protocol=https or in the devfile's endpoint.",
+};
+
+const AGENT_WITHOUT_TLS: Words = Words {
+    title: "The agent cannot speak TLS to apps",
+    text: "This port is named with protocol=https or h2s, and the workspace's agent is too old for it.",
+    hint: "Start the workspace with a newer agent, or have the app serve HTTP on another port.",
 };
 
 const OPEN_TIMEOUT: Words = Words {

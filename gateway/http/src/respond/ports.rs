@@ -20,6 +20,12 @@ pub struct PortLink {
     pub url: String,
     /// Whether something listens there, if that is known.
     pub listens: Option<bool>,
+    /// Its name, or that of the program there.
+    pub label: Option<String>,
+    /// The protocol of the app, as one word.
+    pub protocol: &'static str,
+    /// Its audiences beside the owner, for the owner; for others none is said.
+    pub open_to: Vec<String>,
 }
 
 /// The ports of a workspace to choose from.
@@ -76,18 +82,30 @@ pub fn page(list: &PortList<'_>, method_is_head: bool) -> Response<Bytes> {
 pub fn add_to_problem(response: &mut Response<Bytes>, list: &PortList<'_>) {
     let Ok(mut problem) = serde_json::from_slice::<serde_json::Value>(response.body()) else { return };
     let Some(members) = problem.as_object_mut() else { return };
-    let one = |link: &PortLink| serde_json::json!({"port": link.port.get(), "url": link.url, "listens": link.listens});
+    let one = |link: &PortLink| {
+        serde_json::json!({
+            "port": link.port.get(), "url": link.url, "listens": link.listens, "label": link.label,
+            "protocol": link.protocol, "open_to": link.open_to,
+        })
+    };
     members.insert("ports".to_owned(), list.links.iter().map(one).collect());
     *response.body_mut() = Bytes::from(problem.to_string());
 }
 
 fn row(link: &PortLink) -> String {
-    let label = link.port.label().map(|label| format!(" <span class=\"hint\">{label}</span>"));
+    // Names of programs come from the workspace.
+    let hint = |text: &str| format!(" <span class=\"hint\">{}</span>", escape(text));
+    let label = link.label.as_deref().map(hint);
+    // What most ports are is not worth a word.
+    let protocol = Some(link.protocol).filter(|protocol| *protocol != "http1").map(hint);
+    let open_to = Some(link.open_to.join(", ")).filter(|open_to| !open_to.is_empty());
+    let open_to = open_to.map(|open_to| hint(&format!("open to {open_to}")));
     let closed = match link.listens {
         Some(false) => " <span class=\"hint\">nothing listens yet</span>",
         Some(true) | None => "",
     };
-    format!("<li><a href=\"{}\">port {}</a>{}{closed}</li>", escape(&link.url), link.port, label.unwrap_or_default())
+    let hints: String = [label, protocol, open_to].into_iter().flatten().collect();
+    format!("<li><a href=\"{}\">port {}</a>{hints}{closed}</li>", escape(&link.url), link.port)
 }
 
 #[cfg(test)]
@@ -96,7 +114,8 @@ mod tests {
 
     fn link(number: u16, listens: Option<bool>) -> PortLink {
         let port = Port::new(number).unwrap();
-        PortLink { port, url: format!("http://{port}-my-app.localhost:8080/"), listens }
+        let (url, label) = (format!("http://{port}-my-app.localhost:8080/"), port.label().map(str::to_owned));
+        PortLink { port, url, listens, label, protocol: "http1", open_to: Vec::new() }
     }
 
     fn text(links: Vec<PortLink>) -> String {
@@ -113,6 +132,20 @@ mod tests {
         assert!(text.contains("port 60001</a> <span class=\"hint\">editor</span></li>"), "{text}");
         assert!(text.contains("terminal</span> <span class=\"hint\">nothing listens yet</span>"), "{text}");
         assert!(!text.contains("http-equiv"), "nothing is waited for");
+    }
+
+    #[test]
+    fn what_is_known_of_a_port_is_beside_it_and_is_text() {
+        let link = PortLink {
+            label: Some("<b>app</b>".to_owned()),
+            protocol: "https",
+            open_to: vec!["public".to_owned(), "user:ann".to_owned()],
+            ..link(8443, Some(true))
+        };
+        let text = text(vec![link]);
+        for hint in ["&lt;b&gt;app&lt;/b&gt;", "https", "open to public, user:ann"] {
+            assert!(text.contains(&format!("<span class=\"hint\">{hint}</span>")), "{hint}: {text}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 use super::*;
 
 /// The table of failures, row by row: failure, code, status, seconds to wait.
-const TABLE: [(Failure, &str, u16, Option<&str>); 24] = [
+const TABLE: [(Failure, &str, u16, Option<&str>); 28] = [
     (Failure::NoSuchHost, "no_such_host", 404, None),
     (Failure::NoSuchPage, "no_such_host", 404, None),
     (Failure::SignInRequired, "sign_in_required", 401, None),
@@ -13,6 +13,9 @@ const TABLE: [(Failure, &str, u16, Option<&str>); 24] = [
     (Failure::AppClosed, "port_closed", 502, None),
     (Failure::SshNotStarted, "port_closed", 502, None),
     (Failure::AppAnswerInvalid, "port_closed", 502, None),
+    (Failure::AppSpeaksNoTls, "port_closed", 502, None),
+    (Failure::AppSpeaksTls, "port_closed", 502, None),
+    (Failure::AgentWithoutTls, "port_closed", 502, None),
     (Failure::OpenTimeout, "open_timeout", 504, None),
     (Failure::ResponseTimeout, "response_timeout", 504, None),
     (Failure::SessionLost, "session_lost", 502, None),

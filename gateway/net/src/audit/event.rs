@@ -209,7 +209,7 @@ pub enum AuditEvent {
         /// Counts the changes of this workspace's desired state.
         generation: u64,
     },
-    /// A workspace was stopped because nobody used it.
+    /// A workspace was stopped because it was not used.
     WorkspaceIdle {
         /// The workspace.
         workspace: Text,
@@ -230,7 +230,7 @@ pub enum AuditEvent {
         /// Until then.
         until: Text,
     },
-    /// The time limit of a workspace that nobody uses was changed.
+    /// The time limit of a workspace without use was changed.
     WorkspaceIdleLimit {
         /// Author of the change.
         by: Actor,

@@ -20,6 +20,7 @@ use gateway_net::audit::{AuditEvent, Text};
 use gateway_types::quota::{Quota, QuotaItem, Usage};
 use gateway_types::{ClusterName, UnixSeconds};
 use gateway_workspaces::orphans::{CallFailure, OrphanError, OrphanId, Removal};
+use gateway_workspaces::service::WorkspaceError;
 use tunnel_proto::orphans::Marked;
 
 /// Longest wait of a request for an orphan to be gone: a client asks again.
@@ -114,10 +115,10 @@ pub(super) async fn usage(
     let principal = caller.user()?;
     let name = cluster_name(name)?;
     let cluster = api.store.cluster(&name).await?.ok_or(ApiProblem::NotFound)?;
-    let report = api.lifecycles.quota_report(&cluster, &principal.user).await;
-    let report = report.map_err(|error| match error {
-        gateway_workspaces::service::WorkspaceError::NoSuchCluster => ApiProblem::NotFound.into(),
-        other => lifecycle::problem(other),
+    let report = api.lifecycles.quota_report(cluster.id, &principal.user).await;
+    let report = report.map_err(|error| match matches!(error, WorkspaceError::NoSuchCluster) {
+        true => ApiProblem::NotFound.into(),
+        false => lifecycle::problem(error),
     })?;
     let shown = UsageItem {
         agent: name.to_string(),

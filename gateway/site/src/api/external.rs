@@ -14,7 +14,7 @@ use gateway_auth::policy::Visibility;
 use gateway_net::audit::{AuditEvent, Text};
 use gateway_store::{CreateError, Workspace, wall_clock};
 use gateway_types::principal::Principal;
-use gateway_types::{UnixSeconds, WorkspaceName};
+use gateway_types::{NamedPort, UnixSeconds, WorkspaceName};
 
 /// Makes a workspace and records its maker.
 pub(super) async fn make(
@@ -22,10 +22,12 @@ pub(super) async fn make(
     caller: &Caller,
     principal: &Principal,
     name: &WorkspaceName,
+    ports: &[NamedPort],
     now: UnixSeconds,
 ) -> Result<Workspace, ProblemRow> {
     let slot = api.audit.slot().await?;
-    let made = api.store.create_external(name, &principal.user, Some(api.external_max), now).await.map_err(problem)?;
+    let made = api.store.create_external(name, &principal.user, Some(api.external_max), ports, now).await;
+    let made = made.map_err(problem)?;
     slot.record(caller.did(AuditEvent::WorkspaceCreated {
         by: actor(principal),
         workspace: Text::of(name),
@@ -42,10 +44,11 @@ pub(super) async fn create(
     api: &ApiShared,
     caller: &Caller,
     name: &WorkspaceName,
+    ports: &[NamedPort],
     now: UnixSeconds,
 ) -> Result<Response, ProblemRow> {
     let principal = caller.user()?;
-    let workspace = make(api, caller, principal, name, now).await?;
+    let workspace = make(api, caller, principal, name, ports, now).await?;
     let shown = detail(api, principal, &workspace, Visibility::Owner, None, now).await;
     let mut response = answer::json(StatusCode::CREATED, &shown);
     if let Ok(location) = HeaderValue::try_from(format!("{PREFIX}/workspaces/{name}")) {

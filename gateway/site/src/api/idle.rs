@@ -31,7 +31,7 @@ pub(super) struct IdleRow {
     /// What its owner wants of those; 0 for never, null for what the operator says.
     #[schema(required, minimum = 0)]
     wanted_minutes: Option<f64>,
-    /// When it is stopped if nobody uses it.
+    /// When it is stopped if it is not used.
     #[schema(required, format = DateTime)]
     stops_at: Option<String>,
     /// How near that is.
@@ -188,7 +188,7 @@ pub(crate) fn notice(managed: &ManagedWorkspace, reader: &UserName, now: UnixSec
         IdleStage::Awake => (format!("<p class=\"idle\">{told}</p>"), button),
         IdleStage::Announced | IdleStage::Near | IdleStage::Due => (
             format!(
-                "<p class=\"idle warn\" role=\"alert\">It is about to be stopped, because nobody uses it: {told}</p>"
+                "<p class=\"idle warn\" role=\"alert\">It is about to be stopped, because it is not used: {told}</p>"
             ),
             button,
         ),

@@ -16,11 +16,11 @@ use super::etag::Condition;
 use super::openapi::{bodies, failures, parameters};
 use super::problem::{ApiProblem, FaultLocation, Mistake, ProblemRow};
 use super::workspaces::{WorkspaceBody, detail, tagged};
-use super::{ApiShared, Caller, PREFIX, actor, answer, external, idle, shares, state};
+use super::{ApiShared, Caller, PREFIX, actor, answer, external, idle, ports, shares, state};
 use gateway_auth::policy::Visibility;
 use gateway_net::audit::{AuditEvent, Text};
 use gateway_store::{CiProject, Executor, ManagedWorkspace, SecretText, Variable, VariableKind, Workspace, wall_clock};
-use gateway_types::{ClusterName, DesiredState, IdleLimit, ProviderName, UnixSeconds, WorkspaceName};
+use gateway_types::{ClusterName, DesiredState, IdleLimit, NamedPort, ProviderName, UnixSeconds, WorkspaceName};
 use gateway_workspaces::ci::NoTarget;
 use gateway_workspaces::service::{
     BadVariable, NewOn, NewOnCi, NewWorkspace, VARIABLES_MAX, WorkspaceError, check_variables,
@@ -74,7 +74,7 @@ pub(super) async fn create(
     let (object, seat) = body::read_large(request, &api.uploads, &principal.user).await?;
     let now = wall_clock();
     let new = match read(&object)? {
-        WorkspaceRequest::External(name) => return external::create(&api, &caller, &name, now).await,
+        WorkspaceRequest::External(name, ports) => return external::create(&api, &caller, &name, &ports, now).await,
         WorkspaceRequest::Managed(new) => new,
     };
     drop(object);
@@ -265,8 +265,8 @@ pub(super) async fn shown(
 
 /// A workspace that a caller asks for.
 enum WorkspaceRequest {
-    /// Name of a workspace that runs elsewhere.
-    External(WorkspaceName),
+    /// Name of a workspace that runs elsewhere, and its named ports.
+    External(WorkspaceName, Vec<NamedPort>),
     /// A workspace that is run for its owner.
     Managed(NewWorkspace),
 }
@@ -282,7 +282,8 @@ fn read(body: &JsonObject) -> Result<WorkspaceRequest, ProblemRow> {
         });
         if executor == Some(Executor::External) {
             // Any other member is refused as unknown.
-            return Some(WorkspaceRequest::External(name?));
+            let ports = ports::read(fields);
+            return Some(WorkspaceRequest::External(name?, ports?));
         }
         let on = match executor {
             Some(Executor::Ci) => on_ci(fields),
@@ -290,12 +291,8 @@ fn read(body: &JsonObject) -> Result<WorkspaceRequest, ProblemRow> {
         };
         let devfile =
             fields.optional("devfile", |value| value.as_str().map(str::to_owned).ok_or("has to be a text".into()));
-        let ports = fields.optional("ports", |value| match value.as_array() {
-            Some(ports) if ports.is_empty() => Ok(()),
-            Some(_) | None => Err("has to be empty: the endpoints of the devfile say them".to_owned()),
-        });
-        let _nothing: Option<()> = ports;
         let idle = fields.optional("idle_minutes", idle::limit).unwrap_or_default();
+        let ports = ports::read(fields);
         let variables = match fields.has("variables") {
             true => fields.objects("variables", VARIABLES_MAX, variable),
             false => fields.optional("variables", |_| Ok(Vec::new())).or_else(|| Some(Vec::new())),
@@ -310,6 +307,7 @@ fn read(body: &JsonObject) -> Result<WorkspaceRequest, ProblemRow> {
             devfile: devfile.map(Into::into),
             variables,
             idle,
+            ports: ports?,
         }))
     })
 }
@@ -421,6 +419,7 @@ pub(super) fn problem(error: WorkspaceError) -> ProblemRow {
         WorkspaceError::Variables(wrong) => ProblemRow::invalid(
             wrong.iter().map(|one| Mistake { pointer: place(one), detail: one.to_string() }).collect(),
         ),
+        WorkspaceError::Ports(_) => mistake("/ports", &error),
         WorkspaceError::NameTaken => conflict("name_taken"),
         WorkspaceError::OverQuota(over) => ProblemRow::quota(&over),
         WorkspaceError::Refused(_) => conflict("terminated"),

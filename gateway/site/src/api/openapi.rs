@@ -17,7 +17,8 @@ use utoipa::{Modify, OpenApi as _};
 use self::settle::settle;
 use super::environments::{hook, prepare, records, templates};
 use super::{
-    agents, answer, ci, clusters, device, events, git_credentials, idle, lifecycle, replicas, sessions, shares, tokens, whoami, workspaces,
+    agents, answer, ci, clusters, device, events, git_credentials, idle, lifecycle, replicas, sessions, shares, tokens,
+    whoami, workspaces,
 };
 
 #[derive(utoipa::OpenApi)]

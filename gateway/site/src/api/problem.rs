@@ -284,7 +284,8 @@ pub(crate) struct ProblemRow {
     refused: ApiProblem,
     mistakes: Vec<Mistake>,
     places: Vec<FaultLocation>,
-    objects: Objects,
+    /// Boxed, as the next: few problems have them, and each handler returns this type.
+    objects: Box<Objects>,
     quota: Option<Box<QuotaRow>>,
 }
 
@@ -299,7 +300,7 @@ pub(super) struct Objects {
 
 impl From<ApiProblem> for ProblemRow {
     fn from(refused: ApiProblem) -> Self {
-        Self { refused, mistakes: Vec::new(), places: Vec::new(), objects: Objects::default(), quota: None }
+        Self { refused, mistakes: Vec::new(), places: Vec::new(), objects: Box::default(), quota: None }
     }
 }
 
@@ -342,7 +343,7 @@ impl ProblemRow {
     /// Says why a cluster's agent did not list or remove orphans, in its words.
     pub(super) fn not_removed(message: String) -> Self {
         let error = ObjectErrorRow { object: None, code: "failed".to_owned(), message };
-        let objects = Objects { errors: vec![error], left: Vec::new() };
+        let objects = Box::new(Objects { errors: vec![error], left: Vec::new() });
         Self { objects, ..Self::from(ApiProblem::Conflict { reason: "orphan_not_removed" }) }
     }
 

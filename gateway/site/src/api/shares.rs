@@ -147,6 +147,33 @@ pub(super) async fn replace(
     Ok(tagged(listed(&after), &after))
 }
 
+/// Opens a port as its workspace's devfile proposes, for the owner. Nothing happens where nothing is proposed any more.
+pub(super) async fn open_proposed(
+    api: &ApiShared,
+    caller: &Caller,
+    workspace: &Workspace,
+    port: Port,
+) -> Result<(), ProblemRow> {
+    let now = wall_clock();
+    let Some((_, audience)) = workspace.proposals(now).find(|(named, _)| named.port == port) else { return Ok(()) };
+    let share = Share { port, audience: audience.clone(), expires_at: None };
+    let request = ShareRequest { share: share.clone(), is_unknown_meant: false };
+    confirm_unknown(api, &[request], &workspace.shares).await?;
+    let slot = api.audit.slot().await?;
+    let by = actor(caller.user()?);
+    if !api.store.share(&workspace.name, &share, &workspace.owner, now).await? {
+        return Err(ApiProblem::NotFound.into());
+    }
+    api.workspaces.forget(&workspace.name, Instant::now());
+    let live = workspace.shares.iter().filter(|share| share.is_live(now)).chain([&share]);
+    let public = live.filter(|share| share.audience == Audience::Public);
+    api.public_ports.change(&workspace.name, public.map(|share| share.port));
+    let added = [told(&share)].into_iter().collect();
+    let (workspace, removed) = (Text::of(&workspace.name), std::iter::empty::<String>().collect());
+    slot.record(caller.did(AuditEvent::SharesChanged { by, workspace, added, removed }));
+    Ok(())
+}
+
 /// Finds a workspace for its owner. Other users who may know of it are told that they may not do that.
 pub(super) async fn owned(
     api: &ApiShared,

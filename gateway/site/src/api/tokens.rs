@@ -217,7 +217,7 @@ async fn own_workspace(
     if api.store.workspace_or_none(name).await?.is_some() {
         return Ok(());
     }
-    external::make(api, caller, principal, name, now).await.map(drop)
+    external::make(api, caller, principal, name, &[], now).await.map(drop)
 }
 
 fn read(body: &JsonObject) -> Result<TokenRequest, ProblemRow> {

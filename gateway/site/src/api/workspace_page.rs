@@ -6,6 +6,7 @@
 //! while something is under way; with it, a small script follows the events.
 
 mod external;
+mod proposals;
 mod words;
 
 use std::sync::{Arc, LazyLock};
@@ -161,6 +162,17 @@ pub(super) async fn act(
         Err(problem) => return refused(problem),
     };
     let form = body::read(request_in.into_body()).await?;
+    if let Some(port) = only(&form, "share") {
+        let workspace = match &page {
+            WorkspacePage::Managed(managed) => &managed.workspace,
+            WorkspacePage::External(workspace) => workspace,
+        };
+        let port = port.parse().map_err(|_| ApiProblem::BadRequest { reason: "no_action" })?;
+        return match shares::open_proposed(&api, &caller, workspace, port).await {
+            Ok(()) => Ok(see_other(&format!("{WORKSPACE_PAGES}{}", workspace.name))),
+            Err(problem) => refused(problem),
+        };
+    }
     let managed = match page {
         WorkspacePage::Managed(managed) => *managed,
         WorkspacePage::External(workspace) => {
@@ -233,7 +245,8 @@ fn page(
     } else {
         ""
     };
-    let text = format!("{text}<script>{SCRIPT}</script>");
+    let proposals = proposals::text(&managed.workspace, wall_clock());
+    let text = format!("{text}{proposals}<script>{SCRIPT}</script>");
     html(PageContent {
         status: StatusCode::OK,
         code: None,

@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 use super::idle::IdleRow;
 use super::list::PageRequest;
 use super::openapi::{failures, parameters, values};
+use super::ports::{NamedPortRow, PortFacts, PortRow};
 use super::problem::{ApiProblem, ProblemRow};
 use super::shares::ShareRow;
 use super::state::{self, StateRow};
@@ -81,6 +82,9 @@ pub(super) struct WorkspaceBody {
     port_url: String,
     #[schema(required)]
     agent: Option<AgentRow>,
+    /// The ports that its devfile or the request for it named; for the owner only.
+    #[schema(max_items = 128)]
+    ports: Vec<NamedPortRow>,
     // Those that admit the caller. The owner may reach every port, and finds all shares at `/shares`.
     shared_with_you: Vec<ShareRow>,
 }
@@ -125,16 +129,6 @@ impl CommandRow {
         let StartCommand { container, id, status, last_line } = command.clone();
         Self { container, id, status, last_line }
     }
-}
-
-#[derive(Serialize, ToSchema)]
-#[schema(as = PortLink)]
-struct PortRow {
-    port: u16,
-    url: String,
-    /// The service on it, if that is this product's own.
-    #[schema(schema_with = values::label, required)]
-    label: Option<&'static str>,
 }
 
 #[utoipa::path(
@@ -221,13 +215,15 @@ pub(super) async fn detail(
 ) -> WorkspaceBody {
     let shared: Vec<_> = shared_with(principal, &workspace.shares, now).cloned().collect();
     let may_reach = |port: Port| seen == Visibility::Owner || shared.iter().any(|share| share.port == port);
+    let facts = PortFacts { api, workspace, is_owner: seen == Visibility::Owner, now };
     let agent = match api.registry.current(&workspace.name) {
-        Some(session) => Some(agent(api, &workspace.name, &session, seen, may_reach).await),
+        Some(session) => Some(agent(&facts, &session, may_reach).await),
         None => None,
     };
     let port_url = api.site.workspace(&format!("{{port}}-{}", api.rules.format(&workspace.name, None)), "/");
     let shared_with_you = shared.iter().map(ShareRow::new).collect();
-    WorkspaceBody { row: row(api, workspace, seen, managed), port_url, agent, shared_with_you }
+    let ports = facts.named();
+    WorkspaceBody { row: row(api, workspace, seen, managed), port_url, agent, ports, shared_with_you }
 }
 
 /// Finds a workspace that the user may know of. A workspace that does not exist, one that the user may not see, and an
@@ -275,21 +271,11 @@ fn row(api: &ApiShared, workspace: &Workspace, seen: Visibility, managed: Option
     }
 }
 
-async fn agent(
-    api: &ApiShared,
-    name: &WorkspaceName,
-    session: &LiveSession,
-    seen: Visibility,
-    may_reach: impl Fn(Port) -> bool,
-) -> AgentRow {
-    let row = |port: Port| PortRow {
-        port: port.get(),
-        url: api.site.workspace(&api.rules.format(name, Some(port)), "/"),
-        label: port.label(),
-    };
-    let named = session.ports().iter().filter_map(|port| Port::new(port.number));
+async fn agent(facts: &PortFacts<'_>, session: &LiveSession, may_reach: impl Fn(Port) -> bool) -> AgentRow {
     let report = session.report().await;
-    let commands = report.iter().filter(|_| seen == Visibility::Owner).flat_map(|report| report.commands.iter());
+    let row = |port: Port| facts.row(port, session, report.as_ref());
+    let named = session.ports().iter().filter_map(|port| Port::new(port.number));
+    let commands = report.iter().filter(|_| facts.is_owner).flat_map(|report| report.commands.iter());
     AgentRow {
         connected_seconds: session.since.elapsed().as_secs(),
         default_port: session.default_port().filter(|port| may_reach(*port)).map(Port::get),
@@ -298,6 +284,6 @@ async fn agent(
             .as_ref()
             .map(|report| report.listening.iter().filter(|port| may_reach(**port)).map(|port| row(*port)).collect()),
         commands: commands.map(CommandRow::new).collect(),
-        version: (seen == Visibility::Owner).then(|| session.agent_version.clone()),
+        version: facts.is_owner.then(|| session.agent_version.clone()),
     }
 }

@@ -141,7 +141,7 @@ fn totals_are_limits_of_what_workspaces_take_together() {
     check_with(
         "  resource_quota: {cpu: many}\n",
         &[
-            "line 4, workspaces.resource_quota.cpu: is not a Kubernetes quantity such as 500m, 2, 512Mi or 1.5Gi; it is many",
+            "line 4, workspaces.resource_quota.cpu: is not a Kubernetes quantity such as 500m, 2, 512Mi or 1.5Gi; it is \"many\"",
         ],
     );
 }
@@ -224,6 +224,7 @@ fn unknown_keys_are_refused_at_each_level() {
     let section = "enabled, namespace_prefix, shared_namespace, quota, quota_per_user, running_quota, running_quota_per_user, \
                    use_kubernetes_user_namespaces, default_runtime_class, image_pull_policy, allow_privilege_escalation, \
                    max_active_hours_before_stop, max_stopped_hours_before_termination, max_age_hours_before_termination, \
+                   idle_minutes, max_idle_minutes, \
                    tools_image, gateway_url, network_policy, default_resources_per_container, max_resources_per_workspace, \
                    resource_quota, resource_quota_per_user, editors, image_pull_secrets, annotations, labels";
     check_with(
@@ -382,7 +383,7 @@ fn prefix_leaves_room_for_each_name_that_a_workspace_has_on_kubernetes() {
 #[test]
 fn limit_for_idle_workspaces_is_within_the_largest_and_off_without_a_word() {
     let rules = |lines: &str| parse(format!("{SMALL}{lines}").as_bytes()).unwrap().idle_rules();
-    let minutes = |minutes| Some(Duration::from_secs(minutes * 60));
+    let minutes = |minutes: u64| Some(Duration::from_secs(minutes * 60));
     assert_eq!(rules(""), IdleRules::default());
     assert_eq!(rules("  idle_minutes: 0\n  max_idle_minutes: 60\n"), IdleRules { default: None, max: minutes(60) });
     assert_eq!(rules("  idle_minutes: 30\n"), IdleRules { default: minutes(30), max: None });

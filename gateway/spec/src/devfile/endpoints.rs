@@ -1,7 +1,10 @@
 //! `endpoints` of containers, which share one network: a port or name counts for the whole file.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
 
+use gateway_types::{Audience, PortHost, PortProtocol};
 use tunnel_proto::ssh::SSH_PORT;
 use tunnel_proto::terminal::TERMINAL_PORT;
 
@@ -32,17 +35,74 @@ fn read_one(at: &ValueAt<'_>, component: &str, ports: &mut Ports, problems: &mut
     let mut fields = at.fields(problems)?;
     let name = read_name(&mut fields, component, ports, problems);
     let target_port = read_port(&mut fields, name.as_deref().unwrap_or_default(), component, ports, problems);
-    let exposure = read_exposure(&mut fields, problems);
+    let (exposure, mut proposed) = read_exposure(&mut fields, problems);
     let protocol = read_protocol(&mut fields, problems);
+    let mut app = AppAttributes { speaks: default_of(&protocol), ..AppAttributes::default() };
     let secure = fields.take("secure").and_then(|at| at.boolean(problems)).unwrap_or(false);
     // For programs that show links; nothing here depends on them.
     if let Some(at) = fields.take("path") {
         names::shown(&at, problems);
     }
-    fields.take("attributes");
+    if let Some(at) = fields.take("attributes") {
+        read_attributes(&at, exposure, &mut app, problems);
+    }
+    if app.share.is_some() {
+        proposed = app.share;
+    }
+    let AppAttributes { speaks, host, .. } = app;
     fields.refuse(&[("annotation", "is not supported: annotations come from the cluster's configuration")], problems);
     fields.finish(problems);
-    Some(Endpoint { name: name?, target_port: target_port?, exposure, protocol, secure })
+    Some(Endpoint { name: name?, target_port: target_port?, exposure, protocol, secure, speaks, host, proposed })
+}
+
+/// How the gateway speaks to the app of an endpoint, and for which audience it asks.
+#[derive(Default)]
+struct AppAttributes {
+    speaks: PortProtocol,
+    host: PortHost,
+    share: Option<Audience>,
+}
+
+/// Returns the protocol of an app by the devfile's word for it.
+fn default_of(protocol: &str) -> PortProtocol {
+    match protocol {
+        "https" | "wss" => PortProtocol::Https,
+        "tcp" => PortProtocol::Tcp,
+        _ => PortProtocol::Http1,
+    }
+}
+
+/// Reads those attributes that mean something here; the others are for other programs.
+fn read_attributes(at: &ValueAt<'_>, exposure: Exposure, app: &mut AppAttributes, problems: &mut Problems) {
+    for (key, _, at) in at.entries(problems).unwrap_or_default() {
+        match key {
+            "gateway/protocol" => app.speaks = word(&at, problems).unwrap_or_default(),
+            "gateway/host" => app.host = word(&at, problems).unwrap_or_default(),
+            "gateway/share" => {
+                app.share = word(&at, problems);
+                if exposure == Exposure::None {
+                    at.object(problems, "is for an endpoint that others may reach, and this one has `exposure: none`");
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Reads a text with a parser of the domain, whose errors say what there may be.
+fn word<T>(at: &ValueAt<'_>, problems: &mut Problems) -> Option<T>
+where
+    T: FromStr,
+    T::Err: fmt::Display,
+{
+    let text = at.text(problems)?;
+    match text.parse() {
+        Ok(word) => Some(word),
+        Err(wrong) => {
+            at.object(problems, format!("is {}: {wrong}", show(text)));
+            None
+        }
+    }
 }
 
 fn read_name(
@@ -87,17 +147,18 @@ fn read_port(
     Some(port)
 }
 
-fn read_exposure(fields: &mut MapFields<'_>, problems: &mut Problems) -> Exposure {
+/// Reads the exposure. `public` that is written is a proposal; the same by default is none.
+fn read_exposure(fields: &mut MapFields<'_>, problems: &mut Problems) -> (Exposure, Option<Audience>) {
     let Some((at, text)) = fields.take("exposure").and_then(|at| at.text(problems).map(|text| (at, text))) else {
-        return Exposure::Public;
+        return (Exposure::Public, None);
     };
     match text {
-        "public" => Exposure::Public,
-        "internal" => Exposure::Internal,
-        "none" => Exposure::None,
+        "public" => (Exposure::Public, Some(Audience::Public)),
+        "internal" => (Exposure::Internal, None),
+        "none" => (Exposure::None, None),
         other => {
             at.object(problems, format!("must be public, internal or none, not {}", show(other)));
-            Exposure::None
+            (Exposure::None, None)
         }
     }
 }

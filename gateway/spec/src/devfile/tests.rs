@@ -88,6 +88,9 @@ fn full_devfile_is_read_as_it_says() {
                     exposure: Exposure::Public,
                     protocol: "http".to_owned(),
                     secure: true,
+                    speaks: PortProtocol::Http1,
+                    host: PortHost::Auto,
+                    proposed: None,
                 },
                 Endpoint {
                     name: "debug".to_owned(),
@@ -95,6 +98,9 @@ fn full_devfile_is_read_as_it_says() {
                     exposure: Exposure::None,
                     protocol: "tcp".to_owned(),
                     secure: false,
+                    speaks: PortProtocol::Tcp,
+                    host: PortHost::Auto,
+                    proposed: None,
                 },
             ],
             volume_mounts: vec![

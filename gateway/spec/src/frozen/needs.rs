@@ -11,7 +11,7 @@ impl FrozenConfig {
     /// too, and the sizes of its claims. A container that has a limit and no request asks for its limit (Kubernetes,
     /// "Resource Management for Pods and Containers").
     ///
-    /// Requests, because they are what a node keeps free for the pod and nobody else can have. Limits may add up to several times
+    /// Requests, because they are what a node keeps free for the pod and no other pod can have. Limits may add up to several times
     /// the cluster, and cost nothing while they are not used.
     #[must_use]
     pub fn needs(&self) -> Needs {
@@ -77,6 +77,7 @@ mod tests {
     use super::*;
     use crate::cluster_config::{Amounts, ClusterConfig, Resources};
     use crate::devfile;
+    use crate::editor::Chosen;
     use crate::frozen::{Facts, freeze};
 
     #[test]
@@ -104,7 +105,7 @@ mod tests {
             default_resources: Some(Resources { requests: amounts("250m", "128Mi"), limits: amounts("1", "1Gi") }),
             ..ClusterConfig::default()
         };
-        let (name, cluster) = ("app".parse().unwrap(), "one".parse().unwrap());
+        let (name, cluster, owner) = ("app".parse().unwrap(), "one".parse().unwrap(), "ann".parse().unwrap());
         let zone = "localhost".parse().unwrap();
         let facts = Facts {
             workspace: &name,
@@ -113,7 +114,9 @@ mod tests {
             zone: &zone,
             public_url: "http://localhost:8080",
             agents_url: "http://localhost:8081",
+            owner: &owner,
             projects: &[],
+            editor: Chosen::CodeServer,
         };
         let text = "schemaVersion: 2.2.0\ncomponents:\n- name: dev\n  attributes: {gl/inject-editor: true}\n  \
             container: {image: 'debian:12', memoryRequest: 100Mi}\n- name: big\n  volume: {size: 3Gi}\n- name: gone\n  \

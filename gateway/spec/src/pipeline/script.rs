@@ -189,7 +189,8 @@ fn agent(main: Option<&Component>, settings: &PipelineSettings, facts: &Pipeline
     // some runners the loopback interface has ports that are no business of a workspace.
     let endpoints = main.map(|main| main.endpoints.as_slice()).unwrap_or_default();
     let reachable = endpoints.iter().filter(|one| one.exposure != Exposure::None && one.protocol != "udp");
-    let ports: BTreeSet<u16> = reachable.map(|one| one.target_port).chain([EDITOR_PORT]).collect();
+    let asked = facts.ports.iter().map(|port| port.get());
+    let ports: BTreeSet<u16> = reachable.map(|one| one.target_port).chain(asked).chain([EDITOR_PORT]).collect();
     for port in ports {
         text.push_str(&format!(" --port {port}"));
     }

@@ -48,6 +48,7 @@ impl Site {
             project: self.project.as_ref(),
             tags: &self.tags,
             variables: &self.variables,
+            ports: &[],
         }
     }
 }

@@ -23,6 +23,7 @@ async fn make_with(store: &Store, name: &str, owner: &str, quotas: Quotas) -> Re
         tags: &["large box".to_owned(), "é".to_owned()],
         devfile: "schemaVersion: 2.2.0\n",
         variables: &variables,
+        ports: &[],
         quotas,
     };
     store.create_ci(&new, at(10)).await

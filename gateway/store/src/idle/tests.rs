@@ -16,6 +16,7 @@ async fn made(store: &Store, name: &str) -> ManagedWorkspace {
         tags: &[],
         devfile: "",
         variables: &[],
+        ports: &[],
         quotas: Quotas::default(),
     };
     store.create_ci(&new, NOW).await.unwrap()
@@ -34,7 +35,7 @@ async fn idle(store: &Store, id: WorkspaceId) -> IdleRecord {
 async fn newest_activity_of_all_replicas_is_kept() {
     each(async |store| {
         let id = made(store, "app").await.workspace.id;
-        store.create_external(&"outside".parse().unwrap(), &"ann".parse().unwrap(), None, NOW).await.unwrap();
+        store.create_external(&"outside".parse().unwrap(), &"ann".parse().unwrap(), None, &[], NOW).await.unwrap();
         assert_eq!(idle(store, id).await, IdleRecord::default());
         store.note_activity(vec![used("outside", 1), used("app", 1_100), used("nothing", 1)]).await.unwrap();
         assert_eq!(idle(store, id).await.last, Some(used("app", 1_100).activity));

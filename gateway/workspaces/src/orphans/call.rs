@@ -151,6 +151,8 @@ fn reason(reason: Reason) -> CallFailure {
         Reason::Displaced | Reason::Shutdown | Reason::SessionLost | Reason::Revoked | Reason::WorkspaceStopped => {
             CallFailure::Lost
         }
-        Reason::Unknown | Reason::Cancelled | Reason::AppReset | Reason::Protocol => CallFailure::NoAnswer,
+        Reason::Unknown | Reason::Cancelled | Reason::AppReset | Reason::AppTls | Reason::Protocol => {
+            CallFailure::NoAnswer
+        }
     }
 }

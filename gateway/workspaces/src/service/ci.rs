@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{NewWorkspace, WorkspaceError, Workspaces, variables};
+use super::{NewWorkspace, WorkspaceError, Workspaces, ports, variables};
 use crate::ci::{CiTargets, NoPipeline, RunFacts};
 use gateway_store::{CiProject, ManagedWorkspace, NewCi};
 use gateway_types::token::random_key;
-use gateway_types::{ProviderName, UnixSeconds, UserName};
+use gateway_types::{Port, ProviderName, UnixSeconds, UserName};
 use workspace_spec::devfile;
 
 /// Random bytes in the key of the cache that a workspace's runs leave to each other.
@@ -31,7 +31,7 @@ impl Workspaces {
         on: NewOnCi,
         now: UnixSeconds,
     ) -> Result<ManagedWorkspace, WorkspaceError> {
-        let NewWorkspace { name, devfile, variables, idle, .. } = new;
+        let NewWorkspace { name, devfile, variables, idle, ports, .. } = new;
         let wrong = variables::check(&variables);
         if !wrong.is_empty() {
             return Err(WorkspaceError::Variables(wrong));
@@ -48,6 +48,8 @@ impl Workspaces {
             // A large devfile takes long enough to keep others on this thread waiting.
             let work = move || {
                 let given = devfile.as_deref().unwrap_or(devfile::DEFAULT_DEVFILE.as_bytes());
+                let named = ports::name(&devfile::parse(given)?, &ports)?;
+                let numbers: Vec<Port> = named.iter().map(|named| named.port).collect();
                 let facts = RunFacts {
                     workspace: &name,
                     run: 1,
@@ -56,13 +58,14 @@ impl Workspaces {
                     project: project.as_ref(),
                     tags: &tags,
                     variables: &variables,
+                    ports: &numbers,
                 };
                 check(&targets, &provider, &facts)?;
-                Ok::<_, WorkspaceError>((String::from_utf8_lossy(given).into_owned(), variables))
+                Ok::<_, WorkspaceError>((String::from_utf8_lossy(given).into_owned(), variables, named))
             };
             tokio::task::spawn_blocking(work).await.map_err(|_| WorkspaceError::Interrupted)??
         };
-        let (devfile, variables) = checked;
+        let (devfile, variables, ports) = checked;
         let new = NewCi {
             name: &name,
             owner,
@@ -72,6 +75,7 @@ impl Workspaces {
             tags: &on.tags,
             devfile: &devfile,
             variables: &variables,
+            ports: &ports,
             quotas,
         };
         let managed = self.store.create_ci(&new, now).await?;

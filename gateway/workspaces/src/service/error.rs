@@ -59,6 +59,9 @@ pub enum WorkspaceError {
     /// Variables that cannot be used; all that is wrong with them.
     #[error("variables cannot be used: {}", variables(.0))]
     Variables(Vec<BadVariable>),
+    /// Ports that cannot be named; the first that is wrong.
+    #[error("ports cannot be named: {0}")]
+    Ports(String),
     /// It cannot become that any more.
     #[error(transparent)]
     Refused(#[from] LifecycleRefused),

@@ -1,6 +1,6 @@
 //! Quotas of a cluster: what is in use, and starts that have to stay within them.
 
-use gateway_store::{Cluster, ClusterId, ClusterUsage, CreateError, ManagedWorkspace, StartWithin};
+use gateway_store::{ClusterId, ClusterUsage, CreateError, ManagedWorkspace, StartWithin};
 use gateway_types::quota::{Needs, Quotas};
 use gateway_types::{DesiredState, Lifecycle, UserName};
 use tracing::warn;
@@ -34,12 +34,12 @@ impl Workspaces {
     ///
     /// # Errors
     /// [`WorkspaceError::NoSuchCluster`] without a configuration.
-    pub async fn quota_report(&self, cluster: &Cluster, user: &UserName) -> Result<QuotaReport, WorkspaceError> {
-        let stored = StoredConfig::read(&self.store, cluster.id, None).await?;
+    pub async fn quota_report(&self, cluster: ClusterId, user: &UserName) -> Result<QuotaReport, WorkspaceError> {
+        let stored = StoredConfig::read(&self.store, cluster, None).await?;
         let config = stored.ok_or(WorkspaceError::NoSuchCluster)?.config;
         let quotas = config.map_err(|_| WorkspaceError::ClusterUnreadable)?.quotas();
-        self.measure_all(cluster.id).await?;
-        Ok(QuotaReport { quotas, usage: self.store.cluster_usage(cluster.id, user).await? })
+        self.measure_all(cluster).await?;
+        Ok(QuotaReport { quotas, usage: self.store.cluster_usage(cluster, user).await? })
     }
 
     /// Writes the next lifecycle of a workspace. One that begins to run has to stay within the quotas that its cluster has now; one

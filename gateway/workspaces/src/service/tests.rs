@@ -32,7 +32,14 @@ fn json(config: &str) -> String {
 fn new(name: &str, devfile: Option<&str>) -> NewWorkspace {
     let devfile = devfile.map(|text| Bytes::copy_from_slice(text.as_bytes()));
     let on = NewOn::Kubernetes { cluster: "one".parse().unwrap(), projects: Vec::new(), editor: None };
-    NewWorkspace { name: name.parse().unwrap(), on, devfile, variables: Vec::new(), idle: IdleLimit::Inherited }
+    NewWorkspace {
+        name: name.parse().unwrap(),
+        on,
+        devfile,
+        variables: Vec::new(),
+        idle: IdleLimit::Inherited,
+        ports: Vec::new(),
+    }
 }
 
 async fn make(service: &Workspaces, name: &str) -> ManagedWorkspace {

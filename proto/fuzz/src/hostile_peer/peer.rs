@@ -6,6 +6,7 @@ use tunnel_proto::id::ChannelId;
 use tunnel_proto::limit::{CONTROL_QUEUED_MAX, GRANTS_PER_FRAME_MAX, PAYLOAD_BYTES_MAX, WINDOW_BYTES_MIN};
 use tunnel_proto::mux::SessionError;
 use tunnel_proto::reason::Reason;
+use tunnel_proto::target::AppTls;
 
 use super::super::pattern;
 use super::book::ChannelBook;
@@ -44,7 +45,7 @@ impl World {
         let before = self.mux.stats();
         let credit_bytes = scale(number);
         self.last_opened = channel;
-        if !self.deliver(Body::Open(Open { channel, port: 80, credit_bytes, payload }), None) {
+        if !self.deliver(Body::Open(Open { channel, port: 80, tls: AppTls::None, credit_bytes, payload }), None) {
             return;
         }
         if self.mux.credit_books(channel).is_none() {
@@ -202,7 +203,8 @@ impl World {
     pub(super) fn peer_breaks_the_session(&mut self, which: u8) {
         let next = self.last_opened.next().expect("far from the end");
         let numbered = |sequence, body| Frame { sequence, acknowledged: 0, body };
-        let open = |channel| Body::Open(Open { channel, port: 1, credit_bytes: 0, payload: Bytes::new() });
+        let open =
+            |channel| Body::Open(Open { channel, port: 1, tls: AppTls::None, credit_bytes: 0, payload: Bytes::new() });
         let frame = match which % 8 {
             0 => numbered(self.sent + 1, Body::Finish { channel: next }),
             1 => numbered(self.sent + 1, open(if self.is_agent() { self.last_opened } else { next })),

@@ -20,6 +20,7 @@ use tunnel_proto::frame::{Body, Frame, FrameError, Open};
 use tunnel_proto::id::ChannelId;
 use tunnel_proto::mux::{SessionError, Settings, Side};
 use tunnel_proto::reason::Reason;
+use tunnel_proto::target::AppTls;
 
 use crate::apps::App;
 use crate::pair::{Pair, dialed, driven_to_end, gateway, hello, no_task_left, refusing_gateway, soon, welcome};
@@ -220,7 +221,8 @@ async fn welcome_that_was_dialed_and_never_used_lets_its_connection_go() {
 async fn frames_that_came_in_one_piece_with_the_handshake_are_not_lost() {
     // As a proxy between the two may cut them.
     let mut together = BytesMut::from(welcome_message().as_ref());
-    let open = Open { channel: ChannelId::new(1), port: 3000, credit_bytes: 1_000, payload: Bytes::new() };
+    let open =
+        Open { channel: ChannelId::new(1), port: 3000, tls: AppTls::None, credit_bytes: 1_000, payload: Bytes::new() };
     together.put(message(Frame { sequence: 1, acknowledged: 0, body: Body::Open(open) }));
     let finish = message(Frame { sequence: 2, acknowledged: 0, body: Body::Finish { channel: ChannelId::new(1) } });
     together.put(finish.slice(..3));

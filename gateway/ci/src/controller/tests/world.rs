@@ -110,6 +110,7 @@ impl World {
             tags: &[],
             devfile: DEFAULT_DEVFILE,
             variables: &[],
+            ports: &[],
             quotas: Quotas::default(),
         };
         let id = store.create_ci(&new, START).await.unwrap().workspace.id;

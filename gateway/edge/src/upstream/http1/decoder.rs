@@ -10,6 +10,9 @@ use super::response::{self, Head, Parsed};
 /// A head up to this length is parsed whenever more of it comes, so that invalid bytes are recognised early.
 const HEAD_BYTES_SHORT: usize = 1024;
 
+/// Beginning of an alert of any version of TLS in use (RFC 8446, section 5.1).
+const TLS_RECORD: [u8; 2] = [21, 3];
+
 /// Follows one connection. First [`Decoder::expect`], then [`Decoder::head`] until a final head comes, then
 /// [`Decoder::frame`] until the end; whenever they ask for more, [`Decoder::push`] or [`Decoder::finish`].
 #[derive(Debug)]
@@ -106,7 +109,7 @@ impl Decoder {
     /// Looks for the next head.
     ///
     /// # Errors
-    /// [`Error::Head`] for bytes that are no head, [`Error::Closed`] when none can come any more.
+    /// [`Error::Head`] for bytes that are no head, [`Error::Tls`] for those of TLS, [`Error::Closed`] when none can come any more.
     pub(super) fn head(&mut self) -> Result<HeadFound, Error> {
         let DecoderState::Head { answers_head, looked } = &mut self.state else { return Err(Error::Closed) };
         if self.unread.is_empty() || !looked.is_worth_another(&self.unread) {
@@ -121,7 +124,8 @@ impl Decoder {
             }
             Err(error) => {
                 self.state = DecoderState::Broken;
-                Err(error)
+                // Mostly an alert, of a server to which a request in the clear is a broken ClientHello.
+                Err(if self.unread.starts_with(&TLS_RECORD) { Error::Tls } else { error })
             }
         }
     }

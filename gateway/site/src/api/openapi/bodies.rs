@@ -127,9 +127,22 @@ pub(in crate::api) struct NewWorkspace {
     /// Minutes without use after which it is stopped; 0 for never, null for what the operator says.
     #[schema(minimum = 0)]
     idle_minutes: Option<f64>,
-    /// Empty: for this executor the endpoints of the devfile say them.
-    #[schema(value_type = Option<Vec<Object>>)]
-    ports: (),
+    /// Ports to name beside the devfile's endpoints, or to say more of: for any executor. None of them is open to others by it.
+    #[schema(max_items = 128)]
+    ports: Option<Vec<NewPort>>,
+}
+
+#[derive(ToSchema)]
+pub(in crate::api) struct NewPort {
+    #[schema(minimum = 1, maximum = 65535)]
+    port: u16,
+    /// Its label in lists: a DNS label.
+    name: Option<String>,
+    /// How the gateway speaks to the app: `http1` (the default), `h2` for gRPC, `https` or `h2s` for an app with a certificate of its
+    /// own, `tcp` for something else.
+    protocol: Option<String>,
+    /// The host that the app sees: `auto` (the default), `original`, or `localhost` for dev servers that insist on it.
+    host: Option<String>,
 }
 
 #[derive(ToSchema)]

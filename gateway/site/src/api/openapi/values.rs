@@ -9,6 +9,7 @@ use gateway_environments::request::Met;
 use gateway_store::GitCredentialKind;
 use gateway_types::ActivityKind;
 use gateway_types::token::TokenKind;
+use gateway_types::{PortHost, PortProtocol};
 
 /// Makes the schema of a field that has one of these values.
 fn one_of<V: Into<Value>>(values: impl IntoIterator<Item = V>) -> ObjectBuilder {
@@ -48,12 +49,19 @@ pub(in crate::api) fn activity() -> Object {
     one_of(ActivityKind::ALL.map(ActivityKind::as_str)).build()
 }
 
-/// Labels of the product's own ports.
-pub(in crate::api) fn label() -> Object {
-    one_of_or_null(["editor", "terminal", "ssh"])
-        .schema_type(SchemaType::from_iter([Type::String, Type::Null]))
-        .description(Some("Contents, where the product made it."))
-        .build()
+/// Protocols that a port can be named with.
+pub(in crate::api) fn port_protocol() -> Object {
+    one_of(PortProtocol::WORDS.iter().copied()).build()
+}
+
+/// Ways in which the gateway speaks to an app.
+pub(in crate::api) fn port_mode() -> Object {
+    one_of(["http1", "h2", "https", "h2s"]).build()
+}
+
+/// Hosts that an app can see.
+pub(in crate::api) fn port_host() -> Object {
+    one_of(PortHost::WORDS.iter().copied()).build()
 }
 
 /// Kinds of the tokens that users make for themselves.

@@ -110,6 +110,6 @@ impl ProblemRow {
 
     /// Reports the end of an operation that has failed.
     pub(in crate::api) fn ended(code: RefusalCode, objects: Objects) -> Self {
-        Self { objects, ..Self::from(ApiProblem::Environment(code)) }
+        Self { objects: Box::new(objects), ..Self::from(ApiProblem::Environment(code)) }
     }
 }

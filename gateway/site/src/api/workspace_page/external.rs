@@ -4,7 +4,9 @@ use axum::response::Response;
 use http::StatusCode;
 
 use crate::api::page::plain;
+use crate::api::ports::label;
 use crate::api::{ApiShared, workspaces::is_connected};
+use gateway_agents::registry::AgentReport;
 use gateway_store::Workspace;
 use gateway_types::Port;
 use gateway_types::markup::escape;
@@ -20,12 +22,16 @@ pub(super) async fn page(api: &ApiShared, workspace: &Workspace) -> Response {
              create --workspace {name}</code>, and start <code>workspace-agent run</code> with it where your code is.</p>"
         ),
         Some(session) => {
-            let listening = session.listening().await;
-            let known: Vec<Port> = match &listening {
-                Some(ports) => ports.to_vec(),
+            let report = session.report().await;
+            let known: Vec<Port> = match &report {
+                Some(report) => report.listening.to_vec(),
                 None => session.ports().iter().filter_map(|port| Port::new(port.number)).collect(),
             };
-            let rows: String = known.iter().filter(|port| !port.is_ssh()).map(|port| row(api, workspace, *port)).collect();
+            let rows: String = known
+                .iter()
+                .filter(|port| !port.is_ssh())
+                .map(|port| row(api, workspace, *port, report.as_ref()))
+                .collect();
             let rows = if rows.is_empty() { "<li>Nothing listens on a port yet.</li>".to_owned() } else { rows };
             format!("<p class=\"state\">Connected</p><ul>{rows}</ul>")
         }
@@ -39,8 +45,8 @@ pub(super) async fn page(api: &ApiShared, workspace: &Workspace) -> Response {
     plain(StatusCode::OK, None, name.as_str(), &text)
 }
 
-fn row(api: &ApiShared, workspace: &Workspace, port: Port) -> String {
+fn row(api: &ApiShared, workspace: &Workspace, port: Port, report: Option<&AgentReport>) -> String {
     let address = escape(&api.site.workspace(&api.rules.format(&workspace.name, Some(port)), "/"));
-    let label = port.label().map(|label| format!(" ({label})")).unwrap_or_default();
+    let label = label(workspace, port, report).map(|label| format!(" ({})", escape(&label))).unwrap_or_default();
     format!("<li><a href=\"{address}\">port {port}</a>{label}</li>")
 }

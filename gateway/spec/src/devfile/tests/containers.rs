@@ -168,3 +168,51 @@ fn entry_point_is_either_replaced_or_given() {
         &["line 7, components[1].container.args: must be a list, not text"],
     );
 }
+
+#[test]
+fn endpoints_say_how_to_speak_to_their_apps_and_only_propose_an_audience() {
+    let named = |endpoint: &str| {
+        let text = format!("{SMALL}    endpoints: [{{name: a, targetPort: 80{endpoint}}}]\n");
+        let devfile = parse(text.as_bytes()).expect("a devfile");
+        devfile.named_ports().into_iter().next().map(|named| {
+            let proposed = named.proposed.map(|audience| audience.to_string()).unwrap_or_default();
+            format!("{} {} {proposed}", named.protocol.as_str(), named.host.as_str()).trim_end().to_owned()
+        })
+    };
+    for (endpoint, expected) in [
+        ("", Some("http1 auto")),
+        (", protocol: https", Some("https auto")),
+        (", protocol: wss, secure: true", Some("https auto")),
+        (", protocol: ws", Some("http1 auto")),
+        (", protocol: tcp, exposure: internal", Some("tcp auto")),
+        (", protocol: udp", None),
+        (", exposure: none", None),
+        (", exposure: public", Some("http1 auto public")),
+        (", protocol: https, attributes: {gateway/protocol: http1}", Some("http1 auto")),
+        (", attributes: {gateway/protocol: h2, gateway/host: localhost, other: [1]}", Some("h2 localhost")),
+        (", attributes: {gateway/protocol: h2s, gateway/share: 'group:dev'}", Some("h2s auto group:dev")),
+        (", exposure: public, attributes: {gateway/share: signed-in}", Some("http1 auto signed-in")),
+    ] {
+        assert_eq!(named(endpoint).as_deref(), expected, "{endpoint}");
+    }
+    let at = "line 7, components[0].container.endpoints[0].attributes";
+    for (attributes, problem) in [
+        ("gateway/protocol: http3", "protocol: is \"http3\": a port's protocol is http1, h2, https, h2s or tcp"),
+        ("gateway/host: example.org", "host: is \"example.org\": a port's host is auto, original or localhost"),
+        (
+            "gateway/share: everybody",
+            "share: is \"everybody\": an audience is `user:NAME`, `group:NAME`, `signed-in` or `public`",
+        ),
+    ] {
+        let (key, why) = problem.split_once(": ").expect("a place");
+        let told = parse(
+            format!("{SMALL}    endpoints: [{{name: a, targetPort: 80, attributes: {{{attributes}}}}}]\n").as_bytes(),
+        );
+        let told = told.expect_err("refused").to_string();
+        assert!(told.starts_with(at) && told.contains(key) && told.ends_with(why), "{told}");
+    }
+    let closed = parse(
+        format!("{SMALL}    endpoints: [{{name: a, targetPort: 80, exposure: none, attributes: {{gateway/share: public}}}}]\n").as_bytes(),
+    );
+    assert!(closed.expect_err("refused").to_string().contains("`exposure: none`"));
+}
