@@ -15,12 +15,13 @@ set -uo pipefail
 REAL=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 # What measures how quickly something happens has the machine for itself. The others go in four lanes, one suite of each at a time,
 # because most of a suite is waiting. Editors of workspaces always listen on the same port, and pods are played on this machine: whatever
-# has such an editor is in one lane with the others of its kind, those in pods and those without. Real pods have networks of their own.
+# has such an editor is in one lane with the others of its kind, those in pods and those without. Real pods have networks of their
+# own, and what else is in that lane has no editor.
 ALONE=(revocation fault floods kubernetes-life)
 PODS=(cluster-scenarios kubernetes-frozen kubernetes-trouble kubernetes-limits kubernetes-identity kubernetes-page)
-MACHINES=(real-pod git-credentials replicas)
-EDITORS=(ci-workspace workspace-scripts kubernetes-pod code-server ci-job ci-schema acme environments-trouble ssh workspace-ssh memory sign-in terminal
-  demo agent-life idle)
+MACHINES=(real-pod git-credentials replicas acme idle)
+EDITORS=(ci-workspace workspace-scripts kubernetes-pod code-server ci-job ci-schema environments-trouble ssh workspace-ssh memory sign-in terminal
+  demo agent-life)
 OTHERS=(environments store outage h2spec load-balancers http-server getting-out websocket vite environment-templates grpc)
 # Seconds for one suite, against those that hang: the longest takes 200.
 LIMIT=1200

@@ -29,7 +29,8 @@ await essential("a visit counts", first, out, async () => {
   await counts("visit");
 });
 await step("data of a WebSocket counts", first, out, async () => {
-  await first.waitForTimeout(500);
+  // What follows within the second of the visit is not told apart from it.
+  await wait(1.5);
   await first.click("#say");
   await counts("websocket");
 });
@@ -37,7 +38,6 @@ const shell = await context.newPage();
 await step("keys in the terminal count", shell, out, async () => {
   await shell.goto(`${terminal}/`, { waitUntil: "domcontentloaded" });
   await shows(shell);
-  // What follows within the second of the visit is not told apart from it.
   await wait(1.5);
   await shell.locator("#screen").click();
   await shell.keyboard.type("while sleep 0.2; do echo output; done\n");

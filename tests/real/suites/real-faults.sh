@@ -57,7 +57,7 @@ check "a program that the image has not" told no-program 30 Starting '/bin/nothi
 made crashing "$(beside '      image: localhost/small:1
       command: [/bin/sh, -c, "echo no database at 5432 >&2; exit 7"]')"
 check "a container that ends again and again" told crashing 60 '' 'container beside ended with exit code 7'
-check "with what it wrote last" has_reason crashing 'no database at 5432'
+check "with what it wrote last" until_ok 30 has_reason crashing 'no database at 5432'
 made hungry "$(beside '      image: localhost/dev:1
       command: [python3, -c, "print(len(bytearray(1) * (1 << 30)))"]
       memoryLimit: 64Mi')"
