@@ -198,14 +198,8 @@ impl RunArguments {
     /// A text that names the argument and what is wrong with it (exit status 64).
     pub fn options(self) -> anyhow::Result<Options> {
         let gateway = gateway(&self.gateway, self.ca_file.as_deref())?;
-        let files = [("--token-file", &self.token_file), ("--client-cert", &self.client_cert)];
-        for (name, file) in files.into_iter().chain([("--client-key", &self.client_key)]) {
-            check_file(name, file.as_deref())?;
-        }
-        let gateway = match (self.client_cert, self.client_key) {
-            (Some(cert), Some(key)) => gateway.showing(ClientFiles { cert, key })?,
-            (Some(_) | None, _) => gateway,
-        };
+        let files = ProofFiles { token: self.token_file, cert: self.client_cert, key: self.client_key };
+        let (gateway, token) = files.add_to(gateway)?;
         let names = self.ports.iter().chain(&self.apps);
         let names = names.filter_map(|said| Some((said.port.number, said.name.clone()?))).collect();
         let exposed: Vec<_> = self.ports.into_iter().map(|said| said.port).collect();
@@ -227,7 +221,7 @@ impl RunArguments {
         Ok(Options {
             gateway,
             transport: self.transport,
-            token: self.token_file.map_or(TokenSource::None, TokenSource::File),
+            token,
             ports: Arc::new(ports),
             lanes: self.lanes,
             memory_budget: self.memory_budget.0,
@@ -250,6 +244,28 @@ fn gateway(url: &str, ca_file: Option<&Path>) -> anyhow::Result<Gateway> {
     let gateway = Gateway::parse(url, ca_file).map_err(|error| anyhow::Error::new(error).context("--gateway"))?;
     let environment = |name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
     Ok(gateway.behind(environment, ca_file)?)
+}
+
+/// Files that prove who the agent is: a token's, and a client certificate with its key.
+struct ProofFiles {
+    token: Option<PathBuf>,
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+}
+
+impl ProofFiles {
+    /// Has them shown to a gateway. They have to be there, and are read later.
+    fn add_to(self, gateway: Gateway) -> anyhow::Result<(Gateway, TokenSource)> {
+        for (name, file) in [("--token-file", &self.token), ("--client-cert", &self.cert), ("--client-key", &self.key)]
+        {
+            check_file(name, file.as_deref())?;
+        }
+        let gateway = match (self.cert, self.key) {
+            (Some(cert), Some(key)) => gateway.showing(ClientFiles { cert, key })?,
+            (Some(_) | None, _) => gateway,
+        };
+        Ok((gateway, self.token.map_or(TokenSource::None, TokenSource::File)))
+    }
 }
 
 /// Checks that a named file is there: it is read later.

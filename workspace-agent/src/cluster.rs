@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_cluster::environments::{CALLS_MAX, CallEnd, CallPermit, Environments};
+use agent_cluster::call::{CallEnd, CallPermit};
+use agent_cluster::environments::{CALLS_MAX, Environments};
 use agent_cluster::kube::config::{KubeConfigOptions, Kubeconfig};
 use agent_cluster::kube::{self, Client, Config};
 use agent_cluster::lease::{Lease, lead};
-use agent_cluster::orphan_calls::{ORPHAN_CALLS_MAX, OrphanCalls, OrphanPermit};
+use agent_cluster::orphan_calls::{ORPHAN_CALLS_MAX, OrphanCalls};
 use agent_cluster::{FIELD_MANAGER, Options, reconcile};
 use http::uri::{Authority, Scheme};
 use thiserror::Error;
@@ -169,7 +170,7 @@ async fn session(
 /// A call that came, with its permit.
 enum Called {
     Environment(CallPermit, DuplexStream),
-    Orphans(OrphanPermit, DuplexStream),
+    Orphans(CallPermit, DuplexStream),
 }
 
 /// Answers calls, each in a task of its own, until no more can come.

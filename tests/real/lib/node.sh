@@ -75,15 +75,15 @@ TOML
   IMPORT=$!
 }
 
-# tools_image [TAG [AGENT]] : the agent under test, or that one, and the SSH server on top of the editor.
+# tools_image : the agent under test and the SSH server on top of the editor.
 tools_image() {
-  local tag=${1:-1} tools=$MACHINE/tools-${1:-1}/workspace-tools/bin
+  local tools=$MACHINE/tools/workspace-tools/bin
   mkdir -p "$tools"
-  strip -o "$tools/workspace-agent" "${2:-$REAL_AGENT_SLIM}" || return
-  "$ROOT/deploy/images/ssh-tools.sh" "$MACHINE/tools-$tag/workspace-tools/ssh" || return
-  tar --owner=0 --group=0 --numeric-owner -C "$MACHINE/tools-$tag" -cf "$MACHINE/agent-$tag.tar" workspace-tools
+  strip -o "$tools/workspace-agent" "$REAL_AGENT_SLIM" || return
+  "$ROOT/deploy/images/ssh-tools.sh" "$MACHINE/tools/workspace-tools/ssh" || return
+  tar --owner=0 --group=0 --numeric-owner -C "$MACHINE/tools" -cf "$MACHINE/agent.tar" workspace-tools
   until_ok 20 ctr version || return
-  python3 "$REAL/kubernetes/images.py" "localhost/tools:$tag" held="$CACHE/pods/base.tar" held="$CACHE/pods/editor.tar" layer="$MACHINE/agent-$tag.tar" |
+  python3 "$REAL/kubernetes/images.py" localhost/tools:1 held="$CACHE/pods/base.tar" held="$CACHE/pods/editor.tar" layer="$MACHINE/agent.tar" |
     ctr -n k8s.io images import -
 }
 

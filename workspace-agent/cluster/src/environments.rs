@@ -15,19 +15,19 @@ mod run;
 mod say;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadHalf};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
-use tunnel_proto::environments::{Call, Decoder, Done, MessageError, ObjectError, ObjectErrorCode};
+use tunnel_proto::environments::{Call, Done, ObjectError, ObjectErrorCode};
 
 use self::lanes::Lanes;
 use self::run::CallRun;
 use self::say::{Say, speak};
 use crate::Options;
 use crate::api::CancelableApi;
+use crate::call::{CallEnd, CallPermit, LAST_REQUEST, read_call, until_the_end};
 use crate::resources::Resources;
 
 /// Calls at a time: as many as an API server serves without making its other clients wait.
@@ -35,13 +35,6 @@ pub const CALLS_MAX: usize = 8;
 
 /// Most bytes that are read at once.
 const READ_BYTES: usize = 64 * 1024;
-
-/// Longest time for a gateway to send its call.
-const CALL_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Longest wait of an ended call for the request that it has sent: it must not be carried out after those of the next
-/// call.
-const LAST_REQUEST: Duration = Duration::from_secs(12);
 
 /// State that all calls share.
 #[derive(Clone)]
@@ -54,25 +47,6 @@ struct Shared {
     resources: Resources,
     lanes: Lanes,
     permits: Arc<Semaphore>,
-}
-
-/// Room for one call.
-#[derive(Debug)]
-pub struct CallPermit {
-    _permit: OwnedSemaphorePermit,
-}
-
-/// End of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CallEnd {
-    /// It was answered.
-    Answered,
-    /// The gateway, or this process, called it off.
-    CalledOff,
-    /// The gateway sent something else than a call.
-    Protocol(MessageError),
-    /// No call came.
-    Silent,
 }
 
 impl std::fmt::Debug for Environments {
@@ -97,8 +71,7 @@ impl Environments {
     /// Takes the permit for one call; `None` while [`CALLS_MAX`] are being answered.
     #[must_use]
     pub fn permit(&self) -> Option<CallPermit> {
-        let permit = self.0.permits.clone().try_acquire_owned().ok()?;
-        Some(CallPermit { _permit: permit })
+        CallPermit::of(&self.0.permits)
     }
 
     /// Answers the call in a channel. Ends early, between two requests, with the channel or with `stop`.
@@ -110,15 +83,9 @@ impl Environments {
     {
         let _permit = permit;
         let (mut read, write) = tokio::io::split(channel);
-        let call = tokio::select! {
-            () = stop.cancelled() => return CallEnd::CalledOff,
-            call = tokio::time::timeout(CALL_TIMEOUT, listen(&mut read)) => call,
-        };
-        let call = match call {
-            Ok(Ok(Some(call))) => call,
-            Ok(Ok(None)) => return CallEnd::CalledOff,
-            Ok(Err(error)) => return CallEnd::Protocol(error),
-            Err(_elapsed) => return CallEnd::Silent,
+        let call: Call = match read_call(&mut read, READ_BYTES, &stop).await {
+            Ok(call) => call,
+            Err(end) => return end,
         };
         let end = stop.child_token();
         let (say, heard) = Say::new();
@@ -164,27 +131,6 @@ impl Shared {
             Call::Remove(remove) => run.remove(remove).await,
         }
     }
-}
-
-/// Reads the call; `None` if the channel ends before all of it came.
-async fn listen<C: AsyncRead>(read: &mut ReadHalf<C>) -> Result<Option<Call>, MessageError> {
-    let mut decoder = Decoder::default();
-    let mut buffer = vec![0; READ_BYTES];
-    loop {
-        if let Some(call) = decoder.next_message()? {
-            return Ok(Some(call));
-        }
-        match read.read(&mut buffer).await.ok().and_then(|read| buffer.get(..read)) {
-            Some([]) | None => return Ok(None),
-            Some(piece) => decoder.push(piece),
-        }
-    }
-}
-
-/// Waits until the gateway's half of the channel ends. It has nothing to say behind its call.
-async fn until_the_end<C: AsyncRead>(read: &mut ReadHalf<C>) {
-    let mut buffer = [0; 64];
-    while matches!(read.read(&mut buffer).await, Ok(1..)) {}
 }
 
 /// Makes an error about the whole call.

@@ -14,7 +14,7 @@
 //! * the API server: `api` is the client, `resources` knows where kinds are, `retry` what an answer means, `object` the
 //!   parts of an object that decide
 //! * [`environments`] applies and removes objects of CI jobs' environments. [`orphan_calls`] lists and removes workspaces on an
-//!   operator's word, as `marked` reads them. [`lease`] elects the one agent that leads
+//!   operator's word, as `marked` reads them; what calls have in common is in [`call`]. [`lease`] elects the one agent that leads
 //!
 //! Decisions are pure: `order`, `inventory`, `prune`, `terminate`, `tracker`, `reasons`, `election`, `retry` and their
 //! neighbours take what was found and say what is to be done. The rest asks the API server and does it.
@@ -22,6 +22,7 @@
 mod api;
 mod apply;
 mod books;
+pub mod call;
 mod config;
 mod controller;
 mod conversation;

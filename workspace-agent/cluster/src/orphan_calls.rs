@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadHalf, WriteHalf};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, WriteHalf};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use tunnel_proto::orphans::{
-    Blocker, Decoder, MarkedIn, MarkedRemove, MarkedRemoved, NamespaceMode, OrphanAnswer, OrphanCall, PAGE_MAX,
+    Blocker, MarkedIn, MarkedRemove, MarkedRemoved, NamespaceMode, OrphanAnswer, OrphanCall, PAGE_MAX,
 };
 use tunnel_proto::state::{ActualState, DesiredState};
 use work_queue::RetryDelays;
@@ -19,8 +19,8 @@ use work_queue::RetryDelays;
 use crate::Options;
 use crate::api::CancelableApi;
 use crate::apply::Stopped;
+use crate::call::{CallEnd, CallPermit, LAST_REQUEST, read_call, until_the_end};
 use crate::config::Scope;
-use crate::environments::CallEnd;
 use crate::marked::{farewell, host_template, marked};
 use crate::namespace;
 use crate::object::{CLUSTER_LABEL, INVENTORY_LABEL, LiveObject, Resource, WORKSPACE_LABEL};
@@ -34,12 +34,6 @@ pub const ORPHAN_CALLS_MAX: usize = 2;
 /// Most bytes that are read at once.
 const READ_BYTES: usize = 4 * 1024;
 
-/// Longest time for a gateway to send its call.
-const CALL_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Longest wait of an ended call for the request that it has sent.
-const LAST_REQUEST: Duration = Duration::from_secs(12);
-
 /// Waits between looks at objects that are being deleted.
 const LOOK: RetryDelays = RetryDelays { first: Duration::from_millis(250), max: Duration::from_secs(2) };
 
@@ -51,12 +45,6 @@ struct Shared {
     api: CancelableApi,
     manager: String,
     permits: Arc<Semaphore>,
-}
-
-/// Room for one call.
-#[derive(Debug)]
-pub struct OrphanPermit {
-    _permit: OwnedSemaphorePermit,
 }
 
 impl std::fmt::Debug for OrphanCalls {
@@ -78,29 +66,22 @@ impl OrphanCalls {
 
     /// Takes the permit for one call; `None` while [`ORPHAN_CALLS_MAX`] are being answered.
     #[must_use]
-    pub fn permit(&self) -> Option<OrphanPermit> {
-        let permit = self.0.permits.clone().try_acquire_owned().ok()?;
-        Some(OrphanPermit { _permit: permit })
+    pub fn permit(&self) -> Option<CallPermit> {
+        CallPermit::of(&self.0.permits)
     }
 
     /// Answers the call in a channel. Ends early, between two requests, with the channel or with `stop`.
     ///
     /// Cancel safety: dropping it ends the work at once; a request that was sent may still be carried out by the API server.
-    pub async fn answer<C>(&self, permit: OrphanPermit, channel: C, stop: CancellationToken) -> CallEnd
+    pub async fn answer<C>(&self, permit: CallPermit, channel: C, stop: CancellationToken) -> CallEnd
     where
         C: AsyncRead + AsyncWrite + Send,
     {
         let _permit = permit;
         let (mut read, mut write) = tokio::io::split(channel);
-        let call = tokio::select! {
-            () = stop.cancelled() => return CallEnd::CalledOff,
-            call = tokio::time::timeout(CALL_TIMEOUT, listen(&mut read)) => call,
-        };
-        let call = match call {
-            Ok(Ok(Some(call))) => call,
-            Ok(Ok(None)) => return CallEnd::CalledOff,
-            Ok(Err(error)) => return CallEnd::Protocol(error),
-            Err(_elapsed) => return CallEnd::Silent,
+        let call: OrphanCall = match read_call(&mut read, READ_BYTES, &stop).await {
+            Ok(call) => call,
+            Err(end) => return end,
         };
         let end = stop.child_token();
         let api = self.0.api.until(end.clone());
@@ -301,27 +282,4 @@ fn collection(namespace: &str) -> String {
 async fn say<C: AsyncWrite>(write: &mut WriteHalf<C>, answer: &OrphanAnswer) -> std::io::Result<()> {
     write.write_all(&answer.encode()).await?;
     write.flush().await
-}
-
-/// Reads the call; `None` if the channel ends before all of it came.
-async fn listen<C: AsyncRead>(
-    read: &mut ReadHalf<C>,
-) -> Result<Option<OrphanCall>, tunnel_proto::orphans::MessageError> {
-    let mut decoder = Decoder::default();
-    let mut buffer = vec![0; READ_BYTES];
-    loop {
-        if let Some(call) = decoder.next_message()? {
-            return Ok(Some(call));
-        }
-        match read.read(&mut buffer).await.ok().and_then(|read| buffer.get(..read)) {
-            Some([]) | None => return Ok(None),
-            Some(piece) => decoder.push(piece),
-        }
-    }
-}
-
-/// Waits until the gateway's half of the channel ends. It has nothing to say behind its call.
-async fn until_the_end<C: AsyncRead>(read: &mut ReadHalf<C>) {
-    let mut buffer = [0; 64];
-    while matches!(read.read(&mut buffer).await, Ok(1..)) {}
 }

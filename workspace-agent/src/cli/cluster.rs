@@ -4,10 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{check_file, gateway};
-use crate::TokenSource;
+use super::{ProofFiles, check_file, gateway};
 use crate::cluster::{ClusterOptions, LEASE_NAME};
-use crate::dial::{ClientFiles, Transport};
+use crate::dial::Transport;
 
 /// Arguments of `cluster`.
 #[derive(Args, Debug)]
@@ -74,24 +73,15 @@ impl ClusterArguments {
     /// A text that names the argument and what is wrong with it (exit status 64).
     pub fn options(self) -> anyhow::Result<ClusterOptions> {
         let gateway = gateway(&self.gateway, self.ca_file.as_deref())?;
-        for (name, file) in [
-            ("--token-file", &self.token_file),
-            ("--client-cert", &self.client_cert),
-            ("--client-key", &self.client_key),
-            ("--kubeconfig", &self.kubeconfig),
-        ] {
-            check_file(name, file.as_deref())?;
-        }
-        let gateway = match (self.client_cert, self.client_key) {
-            (Some(cert), Some(key)) => gateway.showing(ClientFiles { cert, key })?,
-            (Some(_) | None, _) => gateway,
-        };
+        let files = ProofFiles { token: self.token_file, cert: self.client_cert, key: self.client_key };
+        let (gateway, token) = files.add_to(gateway)?;
+        check_file("--kubeconfig", self.kubeconfig.as_deref())?;
         let host = std::env::var_os("HOSTNAME").map(|name| name.to_string_lossy().into_owned());
         let host = self.pod_name.or(host).unwrap_or_else(|| "cluster-agent".to_owned());
         Ok(ClusterOptions {
             gateway,
             transport: self.transport,
-            token: self.token_file.map_or(TokenSource::None, TokenSource::File),
+            token,
             kubeconfig: self.kubeconfig,
             namespace: self.namespace,
             lease_name: self.lease_name,

@@ -4,9 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{check_file, gateway};
-use crate::TokenSource;
-use crate::dial::{ClientFiles, Transport};
+use super::{ProofFiles, gateway};
+use crate::dial::Transport;
 use crate::git_credential::HelperOptions;
 
 /// Arguments of `git-credential`.
@@ -61,15 +60,8 @@ impl GitCredentialArguments {
     /// A text that names the argument and what is wrong with it (exit status 64).
     pub fn options(self) -> anyhow::Result<HelperOptions> {
         let gateway = gateway(&self.gateway, self.ca_file.as_deref())?;
-        let files = [("--token-file", &self.token_file), ("--client-cert", &self.client_cert)];
-        for (name, file) in files.into_iter().chain([("--client-key", &self.client_key)]) {
-            check_file(name, file.as_deref())?;
-        }
-        let gateway = match (self.client_cert, self.client_key) {
-            (Some(cert), Some(key)) => gateway.showing(ClientFiles { cert, key })?,
-            (Some(_) | None, _) => gateway,
-        };
-        let token = self.token_file.map_or(TokenSource::None, TokenSource::File);
+        let files = ProofFiles { token: self.token_file, cert: self.client_cert, key: self.client_key };
+        let (gateway, token) = files.add_to(gateway)?;
         Ok(HelperOptions { gateway, transport: self.transport, token })
     }
 }

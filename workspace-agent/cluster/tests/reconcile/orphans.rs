@@ -1,6 +1,6 @@
 //! Calls about workspaces that are in the cluster: listed with their marks, and removed on the gateway's word.
 
-use agent_cluster::environments::CallEnd;
+use agent_cluster::call::CallEnd;
 use agent_cluster::orphan_calls::OrphanCalls;
 use agent_cluster::{FIELD_MANAGER, Options};
 use serde_json::json;

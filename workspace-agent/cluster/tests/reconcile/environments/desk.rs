@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use agent_cluster::environments::{CallEnd, Environments};
+use agent_cluster::call::CallEnd;
+use agent_cluster::environments::Environments;
 use agent_cluster::{FIELD_MANAGER, Options};
 use bytes::Bytes;
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! Calls in trouble: the API server fails, the agent is killed, the gateway goes away or calls again.
 
-use agent_cluster::environments::CallEnd;
+use agent_cluster::call::CallEnd;
 use serde_json::Value;
 use tokio::sync::oneshot;
 use tunnel_proto::environments::{Call, Done, ObjectErrorCode, ObjectRef, ObjectStep};
