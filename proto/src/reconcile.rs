@@ -6,6 +6,7 @@
 
 mod decoder;
 mod down;
+mod start;
 mod up;
 
 use thiserror::Error;
@@ -13,6 +14,7 @@ use thiserror::Error;
 pub(crate) use self::decoder::delimited;
 pub use self::decoder::{Decoder, Message};
 pub use self::down::{Intent, NamespaceMode, SecretRef, Terms, ToCluster};
+pub use self::start::{StartProgress, StartStep};
 pub use self::up::{
     Begin, Blocker, Condition, Deployment, FailureKind, FromCluster, ObjectDetail, ReconcileFailure, Termination,
     WorkspaceReport,

@@ -70,6 +70,7 @@ pub async fn observe(
             deployment_version: None,
             termination: (!blockers.is_empty()).then(|| gateway_types::blockers::to_json(blockers)),
             reported_at: Some(wall_clock()),
+            start: None,
         };
         let (id, revision) = (found.workspace.id, found.lifecycle.revision);
         if store.swap_report(id, revision, &next, &observed).await.expect("the store answers") {

@@ -24,6 +24,7 @@ mod list;
 pub mod openapi;
 mod page;
 pub(crate) mod ports;
+pub(crate) mod presence;
 mod problem;
 mod replicas;
 mod seats;
@@ -48,6 +49,7 @@ use tokio::time::Instant;
 use tower::ServiceBuilder;
 use tunnel_link::drain::Drain;
 
+use gateway_agents::peers::MaybePeers;
 use gateway_agents::registry::Registry;
 use gateway_auth::attempts::Attempts;
 use gateway_auth::browser::{BrowserSessions, session_name};
@@ -97,8 +99,8 @@ pub struct ApiParts {
     pub store: Store,
     /// Live sessions.
     pub registry: Arc<Registry>,
-    /// Other replicas have sessions too, as the store says.
-    pub has_replicas: bool,
+    /// Other replicas, which have sessions too.
+    pub peers: MaybePeers,
     /// The public address.
     pub site: Site,
     /// Hosts of workspaces.

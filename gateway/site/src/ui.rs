@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use crate::api::ApiParts;
 use crate::api::idle::notice;
 use crate::api::ports::label;
+use crate::api::presence::ListPresence;
 use crate::public_host::layers::EdgeFailure;
 use crate::public_host::{Arrival, Host};
 use gateway_agents::registry::Registry;
@@ -46,6 +47,7 @@ const PORTS_SHOWN_MAX: usize = 24;
 /// Parts of the gateway that the pages are made from.
 #[derive(Clone, Copy)]
 pub(crate) struct Pages<'a> {
+    pub(crate) parts: &'a ApiParts,
     pub(crate) store: &'a Store,
     pub(crate) registry: &'a Registry,
     pub(crate) site: &'a Site,
@@ -106,8 +108,9 @@ pub(crate) fn router(host: Arc<Host>) -> Router {
 
 /// Answers the list of the user's workspaces.
 async fn home(State(host): State<Arc<Host>>, SignedIn(principal): SignedIn) -> Result<Response<Body>, EdgeFailure> {
-    let ApiParts { store, registry, site, rules, lifecycles, .. } = host.api.parts();
-    let pages = Pages { store, registry, site, rules, lifecycles };
+    let parts = host.api.parts();
+    let ApiParts { store, registry, site, rules, lifecycles, .. } = parts;
+    let pages = Pages { parts, store, registry, site, rules, lifecycles };
     Ok(list(pages, &principal).await?)
 }
 
@@ -116,7 +119,9 @@ async fn list(pages: Pages<'_>, principal: &Principal) -> Result<Response<Body>,
     let workspaces = workspaces.map_err(|error| unavailable(&error))?;
     let managed = managed(pages, &workspaces, principal).await?;
     // All are asked at once: none waits for another's agent.
-    let rows = workspaces.iter().map(|workspace| row(pages, workspace, managed.get(&workspace.id)));
+    let names = workspaces.iter().map(|workspace| &workspace.name);
+    let presence = ListPresence::read(pages.parts, names).await.map_err(|error| unavailable(&error))?;
+    let rows = workspaces.iter().map(|workspace| row(pages, workspace, managed.get(&workspace.id), &presence));
     let rows = futures_util::future::join_all(rows).await.concat();
     let usage = usage::lines(pages.lifecycles, managed.values(), &principal.user).await;
     let shared = shared::list(pages, principal).await?;
@@ -204,7 +209,12 @@ fn state(managed: &ManagedWorkspace, reader: &UserName) -> String {
     format!("<p class=\"state\">{}</p>{}{idle}{form}", life.actual, reason.unwrap_or_default())
 }
 
-async fn row(pages: Pages<'_>, workspace: &Workspace, managed: Option<&ManagedWorkspace>) -> String {
+async fn row(
+    pages: Pages<'_>,
+    workspace: &Workspace,
+    managed: Option<&ManagedWorkspace>,
+    presence: &ListPresence<'_>,
+) -> String {
     // Names are [a-z0-9-] by their type; nothing to escape.
     let name = &workspace.name;
     let link = |port: Option<Port>, text: &str| {
@@ -213,8 +223,17 @@ async fn row(pages: Pages<'_>, workspace: &Workspace, managed: Option<&ManagedWo
     };
     let details = || format!("<p><a href=\"{WORKSPACE_PAGES}{name}\">Details</a></p>");
     let state = managed.map_or_else(details, |managed| state(managed, &workspace.owner));
+    let every = || {
+        let example = pages.site.workspace(&format!("PORT-{}", pages.rules.format(name, None)), "/");
+        format!("<p>Every port is at <code>{example}</code></p>")
+    };
     let Some(session) = pages.registry.current(name) else {
-        return format!("<li data-name=\"{name}\"><h2>{name}</h2><p class=\"absent\">Not connected</p>{state}</li>");
+        // The list asks no agent of another replica what listens.
+        let (class, words, ports) = match presence.has(name) {
+            true => ("present", "Connected", every()),
+            false => ("absent", "Not connected", String::new()),
+        };
+        return format!("<li data-name=\"{name}\"><h2>{name}</h2><p class=\"{class}\">{words}</p>{ports}{state}</li>");
     };
     let mut known: BTreeSet<Port> = session.ports().iter().filter_map(|port| Port::new(port.number)).collect();
     let report = session.report().await;
@@ -234,12 +253,7 @@ async fn row(pages: Pages<'_>, workspace: &Workspace, managed: Option<&ManagedWo
         true => String::new(),
         false => format!("<p class=\"links\">{default}{named}</p>"),
     };
-    let every = if session.ports().is_empty() {
-        let example = pages.site.workspace(&format!("PORT-{}", pages.rules.format(name, None)), "/");
-        format!("<p>Every port is at <code>{example}</code></p>")
-    } else {
-        String::new()
-    };
+    let every = if session.ports().is_empty() { every() } else { String::new() };
     let ports = links + &every;
     let stats = session.stats();
     let round_trip = stats.round_trip.map(|time| format!(", round trip {time:.1?}")).unwrap_or_default();

@@ -83,6 +83,7 @@ struct Services {
     jobs: super::ci::Jobs,
     environments: gateway_site::api::EnvironmentParts,
     orphans: Orphans,
+    peers: MaybePeers,
 }
 
 /// Opens the store, and builds a gateway that can run from it and the bound parts.
@@ -108,6 +109,7 @@ pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartE
         environments: environment_api::parts(&config, &environments.environments)?,
         orphans: Orphans::new(base.store.clone(), base.registry.clone(), peers.clone(), config.zone.clone()),
         ci: ci.clone(),
+        peers: peers.clone(),
     };
     let (names, agents_at) = (hosts(&config)?, listeners.agents.local_addr().map_err(StartError::Address)?);
     let (public, shared) = public_host(&config, &base, &names, &sign_ins, services)?;
@@ -229,7 +231,7 @@ fn public_host(
         public_ports: shared.public_ports.clone(),
         store: base.store.clone(),
         registry: base.registry.clone(),
-        has_replicas: config.directory != Directory::Memory,
+        peers: services.peers,
         site: site.clone(),
         rules: rules.clone(),
         sessions,

@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use super::database::Row;
-use super::replicas::clocked;
+use super::database::{Row, sql_of};
+use super::replicas::{clock, clocked};
 use super::{ClusterId, Incarnation, Store, StoreError};
 use gateway_types::WorkspaceName;
 
@@ -33,6 +33,31 @@ impl Store {
              WHERE ended_at IS NULL AND stop_at IS NOT NULL AND sessions.owner = $1",
         );
         statement.bind(replica.0).fetch_all(&self.readers).await?.iter().map(name).collect()
+    }
+
+    /// Returns those of some workspaces whose agent has a session.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`] or [`StoreError::Corrupt`].
+    pub async fn connected_workspaces(&self, of: &[&WorkspaceName]) -> Result<HashSet<WorkspaceName>, StoreError> {
+        macro_rules! connected {
+            ($kind:ident, $names:literal) => {
+                concat!(
+                    "SELECT name FROM sessions JOIN replicas ON replicas.id = sessions.owner \
+                     JOIN workspaces ON workspaces.id = subject WHERE kind = 1 AND name IN (",
+                    $names,
+                    ") AND expires_at > ",
+                    clock!($kind)
+                )
+            };
+        }
+        let statement = sql_of(
+            connected!(sqlite, "SELECT value FROM json_each($1)"),
+            connected!(postgres, "SELECT jsonb_array_elements_text($1::jsonb)"),
+        );
+        let names: Vec<&str> = of.iter().map(|name| name.as_str()).collect();
+        let rows = statement.bind(serde_json::Value::from(names).to_string()).fetch_all(&self.readers).await?;
+        rows.iter().map(name).collect()
     }
 
     /// Returns the clusters whose agent has a session.
@@ -103,6 +128,7 @@ mod tests {
                 replicas.push(store.add_replica(&new).await.unwrap().unwrap());
             }
             let jobs = [job(store, "one").await, job(store, "two").await, job(store, "three").await];
+            let names = ["one", "two", "three"].map(|name| name.parse().unwrap());
             let cluster = store.ensure_cluster(&"prod".parse().unwrap(), NOW).await.unwrap().id;
             let claims = async |owner, key| {
                 store
@@ -118,6 +144,8 @@ mod tests {
                 let mut jobs = store.connected_jobs().await.unwrap();
                 jobs.sort();
                 let clusters = store.connected_clusters().await.unwrap();
+                let of_them = store.connected_workspaces(&names.iter().collect::<Vec<_>>()).await.unwrap();
+                assert_eq!(of_them.len(), jobs.len(), "{of_them:?}");
                 (jobs.iter().map(ToString::to_string).collect::<Vec<_>>(), clusters.contains(&cluster))
             };
             assert_eq!(connected().await, (vec!["one".to_owned(), "two".to_owned()], true));

@@ -132,6 +132,7 @@ fn made(
             applied_generation: 0,
             deployment_version: None,
             termination: None,
+            start: None,
             reported_at: None,
         }),
     }

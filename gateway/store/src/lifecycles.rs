@@ -15,6 +15,8 @@ pub struct Observation {
     pub deployment_version: Option<String>,
     /// Objects still to be removed, as JSON, for people.
     pub termination: Option<String>,
+    /// How far the start of its pod is, as JSON, for people.
+    pub start: Option<String>,
     /// Time of the report.
     pub reported_at: Option<UnixSeconds>,
 }
@@ -69,10 +71,11 @@ impl Store {
         }
         let (version, termination) = (observed.deployment_version.as_deref(), observed.termination.as_deref());
         sql("UPDATE kubernetes_workspaces SET applied_generation = $1, deployment_version = $2, termination = $3, \
-             reported_at = $4 WHERE workspace_id = $5")
+             start_progress = $4, reported_at = $5 WHERE workspace_id = $6")
         .bind(number(observed.applied_generation))
         .bind(version.map(storable))
         .bind(termination.map(storable))
+        .bind(observed.start.as_deref().map(storable))
         .bind(observed.reported_at.map(UnixSeconds::get))
         .bind(workspace.0)
         .execute(&mut transaction)

@@ -8,6 +8,7 @@ use super::database::{Row, Statement, sql};
 use super::idle::read_idle;
 use super::workspaces::read_workspace;
 use super::{CiState, ClusterId, Executor, ListPage, Store, StoreError, Workspace, WorkspaceId, ci, json};
+use gateway_types::start_progress::{self, StartProgress};
 use gateway_types::{ClusterName, IdleRecord, Lifecycle, Share, UnixSeconds, UserName, WorkspaceName};
 
 /// A workspace with a lifecycle.
@@ -64,6 +65,12 @@ impl ManagedWorkspace {
         self.kubernetes().map(|state| state.cluster)
     }
 
+    /// Returns how far the start of its pod is, if that is known.
+    #[must_use]
+    pub fn start_progress(&self) -> Option<StartProgress> {
+        self.kubernetes()?.start.as_deref().map(start_progress::from_json)
+    }
+
     /// Returns the objects still to be removed, as JSON, for people.
     #[must_use]
     pub fn termination(&self) -> Option<&str> {
@@ -88,6 +95,8 @@ pub struct KubernetesState {
     pub deployment_version: Option<String>,
     /// Objects still to be removed, as JSON, for people.
     pub termination: Option<String>,
+    /// How far the start of its pod is, as JSON, for people; `None` if no pod of it is about to start.
+    pub start: Option<String>,
     /// Time of the last report of the cluster's agent about it.
     pub reported_at: Option<UnixSeconds>,
 }
@@ -98,7 +107,7 @@ macro_rules! select {
         concat!(
             "SELECT workspaces.id, workspaces.name, owner, executor, workspaces.created_at, desired, actual, generation, \
              desired_at, actual_at, reason, revision, cluster_id, clusters.name AS cluster, config_version, namespace, \
-             applied_generation, deployment_version, termination, reported_at, provider, cache_key, project_url, \
+             applied_generation, deployment_version, termination, start_progress, reported_at, provider, cache_key, project_url, \
              project_ref, tags, failures, retry_at, number, run_key, intent, pipeline, child_pipeline, web_url, token_id, \
              intended_at, asked_at, started_at, up_at, stop_at, cancel_at, ended_at, failure, wanted_seconds, \
              limit_seconds, active_at, activity, active_user, kept_until, stopped_generation, idle_revision FROM workspaces \
@@ -204,6 +213,7 @@ fn read_kubernetes(row: &Row) -> Result<KubernetesState, StoreError> {
             .map_err(|_| corrupt("applied_generation"))?,
         deployment_version: row.get("deployment_version")?,
         termination: row.get("termination")?,
+        start: row.get("start_progress")?,
         reported_at: row.get::<Option<i64>>("reported_at")?.map(UnixSeconds::new),
     })
 }

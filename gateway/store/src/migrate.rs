@@ -64,6 +64,7 @@ pub(super) static STEPS: LazyLock<Vec<SchemaVersion>> = LazyLock::new(|| {
         step!(19, "use of workspaces", "0019_idle.sql"),
         step!(20, "needs of workspaces", "0020_workspace_needs.sql"),
         step!(21, "named ports", "0021_named_ports.sql"),
+        step!(22, "progress of starts", "0022_start_progress.sql"),
     ]
 });
 

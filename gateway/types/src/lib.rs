@@ -4,8 +4,8 @@
 //!
 //! * names and addresses: [`WorkspaceName`], [`UserName`], [`ClusterName`], [`ProviderName`], [`Port`], [`Zone`],
 //!   [`PublicUrl`], [`Endpoint`], [`GitHost`]
-//! * workspaces: [`DesiredState`], [`ActualState`], [`Lifecycle`], [`TimeLimits`], [`IdleRecord`], [`blockers`], [`Share`],
-//!   [`NamedPort`]
+//! * workspaces: [`DesiredState`], [`ActualState`], [`Lifecycle`], [`TimeLimits`], [`IdleRecord`], [`blockers`],
+//!   [`start_progress`], [`Share`], [`NamedPort`]
 //! * users and credentials: [`principal`], [`token`] (what is handed out, with a checksum), [`opaque`] (random ids and their
 //!   digests), [`Secret`] (a text that prints as a mask), [`sign_in_rows`]
 //! * limits: [`Limit`] names each
@@ -32,6 +32,7 @@ pub mod quota;
 mod secret;
 mod share;
 pub mod sign_in_rows;
+pub mod start_progress;
 mod template;
 mod time;
 pub mod token;

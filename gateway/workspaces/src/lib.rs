@@ -6,6 +6,7 @@
 //!   [`sending`] chooses the objects of a message, [`observed`] derives a workspace's state from a report.
 //! * [`lifetimes`] stops and terminates workspaces whose time limits have passed, [`idle_stops`] those without use.
 //! * [`cluster_configs`], [`agents_dir`]: configurations of clusters, read from files and stored version by version.
+//! * [`starts`]: the steps of a start, for people.
 //! * [`orphans`] lists and removes what a lost record left in a cluster, on an operator's word.
 //! * [`ci`]: workspaces in CI systems, as far as they are decided without one; `gateway-ci` runs them.
 //! * [`addresses`]: addresses of the gateway for definitions of workspaces.
@@ -22,5 +23,6 @@ pub mod observed;
 pub mod orphans;
 pub mod sending;
 pub mod service;
+pub mod starts;
 #[cfg(test)]
 mod testing;

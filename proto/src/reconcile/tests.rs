@@ -43,6 +43,7 @@ fn report() -> WorkspaceReport {
         details: vec![ObjectDetail { object: "Pod a".into(), reason: "ImagePullBackOff".into(), message: "no".into() }],
         termination: Some(Termination { is_done: false, blockers: vec![blocker] }),
         failure: Some(ReconcileFailure { kind: FailureKind::Kubernetes, generation: 7, message: "forbidden".into() }),
+        start: Some(StartProgress { steps: vec![StartStep::Node, StartStep::Agent], done: 1 }),
     }
 }
 

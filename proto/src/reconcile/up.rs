@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::decoder::{Message, delimited};
-use super::{ENTRIES_MAX, MessageError, name, plain};
+use super::{ENTRIES_MAX, MessageError, StartProgress, name, plain};
 use crate::wire;
 
 /// Message of the agent.
@@ -45,6 +45,8 @@ pub struct WorkspaceReport {
     pub termination: Option<Termination>,
     /// `None`: the last attempt went well.
     pub failure: Option<ReconcileFailure>,
+    /// `None`: no pod of it is about to start, or the agent is too old to say so.
+    pub start: Option<StartProgress>,
 }
 
 /// State of a workspace's Deployment (Kubernetes API, apps/v1).
@@ -179,6 +181,7 @@ impl WorkspaceReport {
             details: self.details.iter().take(ENTRIES_MAX).map(ObjectDetail::to_wire).collect(),
             termination: self.termination.as_ref().map(Termination::to_wire),
             failure: self.failure.as_ref().map(ReconcileFailure::to_wire),
+            start: self.start.as_ref().map(StartProgress::to_wire),
         }
     }
 
@@ -195,6 +198,7 @@ impl WorkspaceReport {
             details: report.details.iter().take(ENTRIES_MAX).map(ObjectDetail::from_wire).collect(),
             termination: report.termination.map(Termination::from_wire),
             failure: report.failure.map(ReconcileFailure::from_wire).transpose()?,
+            start: report.start.as_ref().map(StartProgress::from_wire),
         })
     }
 }

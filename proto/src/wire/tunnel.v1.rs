@@ -640,6 +640,19 @@ pub struct Report {
     /// Absent: the last attempt went well.
     #[prost(message, optional, tag = "8")]
     pub failure: ::core::option::Option<Failure>,
+    /// Absent: no pod of it is about to start, or the agent is too old to say so.
+    #[prost(message, optional, tag = "9")]
+    pub start: ::core::option::Option<Start>,
+}
+/// How far the start of a workspace's pod is.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Start {
+    /// All that this start has, in their order.
+    #[prost(enumeration = "StartStep", repeated, tag = "1")]
+    pub steps: ::prost::alloc::vec::Vec<i32>,
+    /// So many of them are done.
+    #[prost(uint32, tag = "2")]
+    pub done: u32,
 }
 /// Of the workspace's Deployment (Kubernetes API, apps/v1) what tells its state.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -831,6 +844,49 @@ impl ActualState {
             "ACTUAL_STATE_ERROR" => Some(Self::Error),
             "ACTUAL_STATE_TERMINATING" => Some(Self::Terminating),
             "ACTUAL_STATE_TERMINATED" => Some(Self::Terminated),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum StartStep {
+    Unknown = 0,
+    /// The pod has a node.
+    Node = 1,
+    /// Agent and editor are copied into it.
+    Tools = 2,
+    /// The projects are cloned.
+    Projects = 3,
+    /// Its images are there, and its containers run.
+    Containers = 4,
+    /// The workspace's agent is connected.
+    Agent = 5,
+}
+impl StartStep {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unknown => "START_STEP_UNKNOWN",
+            Self::Node => "START_STEP_NODE",
+            Self::Tools => "START_STEP_TOOLS",
+            Self::Projects => "START_STEP_PROJECTS",
+            Self::Containers => "START_STEP_CONTAINERS",
+            Self::Agent => "START_STEP_AGENT",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "START_STEP_UNKNOWN" => Some(Self::Unknown),
+            "START_STEP_NODE" => Some(Self::Node),
+            "START_STEP_TOOLS" => Some(Self::Tools),
+            "START_STEP_PROJECTS" => Some(Self::Projects),
+            "START_STEP_CONTAINERS" => Some(Self::Containers),
+            "START_STEP_AGENT" => Some(Self::Agent),
             _ => None,
         }
     }

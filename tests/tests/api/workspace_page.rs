@@ -104,6 +104,28 @@ async fn owner_starts_a_stopped_workspace_from_its_host_and_gets_back_there() {
 }
 
 #[tokio::test]
+async fn visitor_gets_back_once_the_app_listens_even_before_the_cluster_calls_it_running() {
+    let world = world().await;
+    stop(&world).await;
+    let app = RawApp::mirror().await;
+    let mut browser = signed_in(&world).await;
+    let place = |port: u16| {
+        let host = world.gateway.authority("app", port);
+        let host = host.split(':').next().unwrap().to_owned();
+        format!("http://{}/workspaces/app?host={host}&return=%2Fx&follow=1", world.public())
+    };
+    let status = async |browser: &mut Browser, port: u16| browser.visit(&place(port)).await.status();
+    let agent = world.gateway.agent("app").await;
+    assert_eq!(status(&mut browser, app.port).await, 200, "it is to be stopped, whatever still runs");
+    world.json("PATCH", "/workspaces/app", &world.dev(), r#"{"desired_state":"Running"}"#, 200).await;
+    assert_eq!(status(&mut browser, app.port).await, 200, "nothing was started yet");
+    world.gateway.observe("app", ActualState::Starting, None, &[]).await;
+    assert_eq!(status(&mut browser, app.port).await, 303);
+    assert_eq!(status(&mut browser, 9).await, 200, "nothing listens there");
+    drop(agent);
+}
+
+#[tokio::test]
 async fn programs_and_other_users_are_told_that_it_is_stopped_and_offered_nothing() {
     let world = world().await;
     stop(&world).await;

@@ -159,6 +159,31 @@ async fn report_about_an_older_intent_is_no_failure_of_the_newer_one() {
 }
 
 #[tokio::test]
+async fn steps_of_a_start_are_those_of_the_report_and_gone_once_it_runs() {
+    use tunnel_proto::reconcile::{StartProgress, StartStep};
+
+    let stage = Stage::new().await;
+    let id = stage.make("prod", "one").await.workspace.id;
+    let (mut agent, round) = ClusterAgent::begun(&stage.gateway, "prod").await;
+    let steps = async || {
+        let steps = gateway_workspaces::starts::steps(&stage.read(id).await);
+        steps.iter().map(|row| format!("{}:{}", row.step, row.status)).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(steps().await, "objects:now node:next tools:next containers:next agent:next");
+    let running = done(&round[0]);
+    let mut starting = running.clone();
+    starting.deployment.as_mut().unwrap().available = 0;
+    starting.start = Some(StartProgress { steps: vec![StartStep::Node, StartStep::Agent], done: 1 });
+    agent.report(starting.clone()).await;
+    assert_eq!(steps().await, "objects:done node:done agent:now");
+    agent.report(running).await;
+    assert_eq!(steps().await, "", "it runs");
+    agent.report(tunnel_proto::reconcile::WorkspaceReport { start: None, ..starting }).await;
+    assert!(steps().await.starts_with("objects:done node:now "), "an agent of before says nothing of steps");
+    stage.finish().await;
+}
+
+#[tokio::test]
 async fn many_workspaces_are_told_and_acknowledged() {
     let stage = Stage::new().await;
     for number in 0..200 {

@@ -9,6 +9,8 @@ use e2e::relay::{Cut, Relay};
 use e2e::{PATIENCE, TestGateway};
 use gateway_store::WorkspaceId;
 use gateway_types::DesiredState;
+use serde_json::Value;
+use workspace_agent::Transport;
 
 use crate::support::Stage;
 
@@ -79,6 +81,15 @@ impl Two {
     }
 }
 
+/// Gets JSON of the API, for the owner.
+async fn read(gateway: &TestGateway, path: &str) -> Value {
+    let mut raw = Raw::connect(gateway.addresses.public).await;
+    // The port of the public URL in which replicas agree.
+    let fields = format!("host: localhost:1\r\nauthorization: Bearer {}\r\n", gateway.user_token);
+    raw.send(format!("GET /api/v1{path} HTTP/1.1\r\n{fields}\r\n")).await;
+    serde_json::from_slice(&raw.message().await.expect("an answer").body).expect("JSON")
+}
+
 async fn counted(gateway: &TestGateway, way: &str) -> f64 {
     let name = format!("gateway_replica_changes_total{{way=\"{way}\"}}");
     gateway.metrics().await.get(&name).copied().unwrap_or_default()
@@ -145,4 +156,36 @@ async fn changes_are_found_in_the_store_while_replicas_cannot_reach_each_other()
         assert_eq!((received(&two.stage.gateway).await, received(&two.dialed).await), (here, there));
     }
     assert!(counted(&two.stage.gateway, "unsent").await > 0.0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agent_of_a_workspace_is_connected_at_each_replica_whichever_it_dialed() {
+    let two = Two::new().await;
+    let agent = {
+        let token = two.stage.gateway.agent_token("one").await;
+        let address = two.dialed.addresses.agents;
+        two.stage.gateway.start_eager_agent(address, Transport::default(), &token, Vec::new())
+    };
+    two.dialed.until_connected("one").await;
+    let gateways = [&two.stage.gateway, &two.dialed];
+    let seen = async |connected: bool| {
+        for gateway in gateways {
+            let began = Instant::now();
+            loop {
+                let (row, list) = (read(gateway, "/workspaces/one").await, read(gateway, "/workspaces").await);
+                let listed = list["workspaces"].as_array().expect("a list")[0].clone();
+                if row["connected"] == connected
+                    && row["agent"].is_object() == connected
+                    && listed["connected"] == connected
+                {
+                    break;
+                }
+                assert!(began.elapsed() < PATIENCE, "wanted {connected}: {row} {listed}");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    };
+    seen(true).await;
+    agent.stop().await;
+    seen(false).await;
 }

@@ -129,6 +129,7 @@ impl ConversationBooks {
             details,
             termination: known.termination.clone(),
             failure,
+            start: self.view.start_of(name),
         };
         self.tracker.update_or_set(name, report);
     }

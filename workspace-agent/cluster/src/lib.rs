@@ -45,6 +45,7 @@ mod reconcile;
 mod resources;
 mod retry;
 mod secrets;
+mod start;
 mod terminate;
 mod tracker;
 mod view;

@@ -4,7 +4,9 @@
 use k8s_openapi::api::core::v1::{
     ContainerState, ContainerStateTerminated, ContainerStatus, Event, Pod, PodCondition, PodStatus,
 };
-use tunnel_proto::reconcile::ObjectDetail;
+use tunnel_proto::reconcile::{ObjectDetail, StartProgress};
+
+use crate::start::start_of;
 
 /// Most details of one workspace.
 pub(crate) const DETAILS_MAX: usize = 8;
@@ -54,6 +56,8 @@ pub(crate) struct PodFacts {
     pub(crate) is_leaving: bool,
     /// It has come to its end, with all of its containers (Kubernetes, "Pod Lifecycle", phases): nothing of it writes any more.
     pub(crate) is_over: bool,
+    /// How far its start is; `None` once it is ready.
+    pub(crate) start: Option<StartProgress>,
     pub(crate) details: Vec<ObjectDetail>,
 }
 
@@ -103,6 +107,7 @@ impl PodFacts {
             is_started: all.any(|container| has_run(&container.state) || has_run(&container.last_state)),
             is_leaving: pod.metadata.deletion_timestamp.is_some(),
             is_over: has_ended && !containers(&status).any(is_running),
+            start: (!is_ready).then(|| start_of(pod)),
             details,
         }
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use tunnel_proto::reconcile::{Condition, Deployment, ObjectDetail};
+use tunnel_proto::reconcile::{Condition, Deployment, ObjectDetail, StartProgress};
 
 use crate::object::WORKSPACE_LABEL;
 use crate::reasons::{DETAILS_MAX, PodFacts, Warning, details, ending};
@@ -231,6 +231,14 @@ impl View {
             details.extend(leaving.map(|(place, _)| ending(&place.name)).take(DETAILS_MAX - details.len()));
         }
         details
+    }
+
+    /// Returns how far the start of a workspace's pod is; `None` if none is about to be ready.
+    pub(crate) fn start_of(&self, workspace: &str) -> Option<StartProgress> {
+        let seen = self.seen.get(workspace)?;
+        let wants = seen.deployment.as_ref().is_some_and(|deployment| deployment.replicas_wanted > 0);
+        let mut coming = seen.living().filter(|pod| wants && !pod.is_leaving);
+        coming.next()?.start.clone()
     }
 
     /// Returns the workspaces that have a Deployment, with its namespace.

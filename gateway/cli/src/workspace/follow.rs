@@ -216,6 +216,7 @@ impl Teller<'_> {
             "reason": look.reason,
             "generation": look.generation,
             "blockers": look.blockers,
+            "start": look.start,
             "elapsed_seconds": self.began.elapsed().as_secs(),
         });
         if let (Some(LineOutcome { outcome, why }), Some(members)) = (outcome, line.as_object_mut()) {

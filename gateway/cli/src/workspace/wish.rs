@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use gateway_store::{Executor, ManagedWorkspace};
 use gateway_types::blockers;
 use gateway_types::{ActualState, DesiredState};
+use gateway_workspaces::starts::{StartRow, steps};
 
 /// Request of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +26,17 @@ pub(super) struct WorkspaceLook {
     pub(super) generation: u64,
     pub(super) revision: i64,
     pub(super) blockers: Vec<Blocker>,
+    /// Steps of the start, while it is about to run.
+    pub(super) start: Vec<StartStep>,
+}
+
+/// A step of a start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct StartStep {
+    pub(super) step: String,
+    pub(super) status: String,
+    pub(super) text: String,
 }
 
 /// Answer to a request.
@@ -41,6 +53,12 @@ pub(super) struct Blocker {
     pub(super) object: String,
     pub(super) finalizers: Vec<String>,
     pub(super) message: String,
+}
+
+impl From<StartRow> for StartStep {
+    fn from(StartRow { step, status, text }: StartRow) -> Self {
+        Self { step: step.to_owned(), status: status.to_owned(), text: text.to_owned() }
+    }
 }
 
 /// Behaviour of an executor after a failure, as far as it bears on the meaning of that.
@@ -162,15 +180,20 @@ impl WorkspaceLook {
                 .into_iter()
                 .map(|one| Blocker { object: one.object, finalizers: one.finalizers, message: one.message })
                 .collect(),
+            start: steps(managed).into_iter().map(StartStep::from).collect(),
         }
     }
 
     /// Writes the state and its reason, on one line.
     pub(super) fn told(&self) -> String {
         let mut text = self.actual.clone();
-        if let Some(reason) = &self.reason {
-            text.push_str(": ");
-            text.push_str(reason);
+        let now = self.start.iter().position(|step| step.status == "now");
+        match (&self.reason, now.and_then(|now| Some((now, self.start.get(now)?)))) {
+            (Some(reason), _) => text.push_str(&format!(": {reason}")),
+            (None, Some((now, step))) => {
+                text.push_str(&format!("; waits until {} (step {} of {})", step.text, now + 1, self.start.len()));
+            }
+            (None, None) => {}
         }
         let left: Vec<String> = self.blockers.iter().map(Blocker::told).collect();
         if !left.is_empty() {
@@ -295,5 +318,17 @@ mod tests {
         let told =
             "Terminating: waiting; left: PersistentVolumeClaim app-data (finalizers kubernetes.io/pvc-protection)";
         assert_eq!(look.told(), told);
+    }
+
+    #[test]
+    fn line_of_a_start_tells_what_it_waits_for() {
+        let step = |step: &str, status: &str, text: &str| StartStep {
+            step: step.to_owned(),
+            status: status.to_owned(),
+            text: text.to_owned(),
+        };
+        let start = vec![step("node", "done", "its pod has a node"), step("agent", "now", "its agent is connected")];
+        let look = WorkspaceLook { start, ..look("Running", "Starting", 1, 1) };
+        assert_eq!(look.told(), "Starting; waits until its agent is connected (step 2 of 2)");
     }
 }

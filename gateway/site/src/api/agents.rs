@@ -105,7 +105,7 @@ pub(super) async fn show(
 
 /// Returns the clusters whose agents other replicas have.
 async fn elsewhere(api: &ApiShared) -> Result<HashSet<ClusterId>, ProblemRow> {
-    Ok(if api.has_replicas { api.store.connected_clusters().await? } else { HashSet::new() })
+    Ok(if api.peers.is_some() { api.store.connected_clusters().await? } else { HashSet::new() })
 }
 
 async fn row(api: &ApiShared, cluster: Cluster, elsewhere: &HashSet<ClusterId>) -> Result<AgentItem, ProblemRow> {

@@ -23,17 +23,22 @@ use tokio::time::Instant;
 use self::words::{LastState, WorkspaceView};
 use super::lifecycle::owned;
 use super::openapi::{failures, parameters};
+use super::presence::is_connected;
 use super::problem::ProblemRow;
 use super::seats::ApiPermit;
 use super::state::StateRow;
-use super::workspaces::is_connected;
 use super::{ApiShared, Caller, answer};
 use crate::public_host::Delivery;
 use gateway_store::{ManagedWorkspace, StoreError, WorkspaceId, wall_clock};
+use gateway_types::DesiredState;
 use gateway_workspaces::changes::{ChangeNews, Subscriber};
+use gateway_workspaces::starts::steps;
 
 /// Interval at which the agent's presence is checked, because no event reports it.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The same while the workspace starts.
+const START_LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Interval at which the store is read without a notification: changes of other processes send none.
 const STORE_INTERVAL: Duration = Duration::from_secs(5);
@@ -128,12 +133,13 @@ impl Following {
             if self.told.is_end() {
                 return None;
             }
+            let connected = self.is_connected().await;
             let view = self.found.as_ref().map(|managed| WorkspaceView {
                 state: StateRow::new(managed),
                 actual: managed.lifecycle.actual,
                 is_over: managed.lifecycle.is_over(),
                 revision: managed.lifecycle.revision,
-                connected: is_connected(&self.api, &managed.workspace.name),
+                connected,
                 idle: managed.idle.stage(&managed.lifecycle, wall_clock()),
             });
             let mut text = self.told.tell(view);
@@ -154,6 +160,7 @@ impl Following {
     /// more.
     async fn wait(&mut self) -> bool {
         let draining = self.api.drain.draining().clone();
+        let interval = self.look_interval();
         let is_about_this = tokio::select! {
             biased;
             () = draining.cancelled() => return false,
@@ -161,7 +168,7 @@ impl Following {
                 ChangeNews::Change(change) => change.workspace == self.id,
                 ChangeNews::Missed => true,
             },
-            () = tokio::time::sleep(LOOK_INTERVAL) => false,
+            () = tokio::time::sleep(interval) => false,
         };
         if is_about_this || self.read_at.elapsed() >= STORE_INTERVAL {
             self.read_at = Instant::now();
@@ -172,6 +179,24 @@ impl Following {
             }
         }
         true
+    }
+
+    /// Returns whether the agent can be reached. That of a workspace that is not to run is not searched at other replicas.
+    async fn is_connected(&self) -> bool {
+        let Some(managed) = &self.found else { return false };
+        let name = &managed.workspace.name;
+        match managed.lifecycle.desired {
+            DesiredState::Running | DesiredState::RestartRequested => is_connected(&self.api, name).await,
+            DesiredState::Stopped | DesiredState::Terminated => {
+                self.api.registry.current(name).is_some_and(|session| !session.tunnel.is_detached())
+            }
+        }
+    }
+
+    /// Returns the time until the agent's presence is checked again: shorter while people wait for it.
+    fn look_interval(&self) -> Duration {
+        let starts = self.found.as_ref().is_some_and(|managed| !steps(managed).is_empty());
+        if starts { START_LOOK_INTERVAL } else { LOOK_INTERVAL }
     }
 
     async fn read(&self) -> Result<Option<ManagedWorkspace>, StoreError> {

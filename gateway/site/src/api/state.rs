@@ -9,6 +9,7 @@ use super::openapi::values;
 use gateway_store::{ManagedWorkspace, WorkspaceId};
 use gateway_types::blockers;
 use gateway_types::{ActualState, UnixSeconds};
+use gateway_workspaces::starts::{StartRow, steps};
 
 /// State of a managed workspace; for the owner only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -33,6 +34,8 @@ pub(super) struct StateRow {
     desired_since: String,
     /// Objects that hold a termination up.
     blockers: Vec<BlockerRow>,
+    /// Steps of the start, while it is about to run.
+    start: Vec<StepRow>,
 }
 
 // An object that is still there.
@@ -46,6 +49,24 @@ pub(super) struct BlockerRow {
     #[schema(required, format = DateTime)]
     pub(super) since: Option<String>,
     pub(super) message: String,
+}
+
+/// A step of a start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = StartStep)]
+pub(super) struct StepRow {
+    #[schema(schema_with = values::start_step)]
+    step: &'static str,
+    #[schema(schema_with = values::start_status)]
+    status: &'static str,
+    /// What is so once it is done, for people.
+    text: &'static str,
+}
+
+impl From<StartRow> for StepRow {
+    fn from(StartRow { step, status, text }: StartRow) -> Self {
+        Self { step, status, text }
+    }
 }
 
 impl From<Blocker> for BlockerRow {
@@ -73,6 +94,7 @@ impl StateRow {
             since: life.actual_at.to_string(),
             desired_since: life.desired_at.to_string(),
             blockers: stored.into_iter().map(BlockerRow::from).collect(),
+            start: steps(managed).into_iter().map(StepRow::from).collect(),
         }
     }
 
@@ -106,6 +128,7 @@ impl StateRow {
             since: String::new(),
             desired_since: String::new(),
             blockers: blockers.iter().map(blocker).collect(),
+            start: Vec::new(),
         }
     }
 }

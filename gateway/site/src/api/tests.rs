@@ -79,7 +79,7 @@ async fn api_of(store: Store, templates: Arc<TemplateFiles>) -> Api {
     let orphans = Orphans::new(store.clone(), registry.clone(), None, "localhost".parse().unwrap());
     Api::new(ApiParts {
         registry,
-        has_replicas: false,
+        peers: None,
         environments,
         rules: HostRules::new(site.authority(), "localhost".parse().unwrap()).unwrap(),
         site,

@@ -18,13 +18,44 @@
       left.appendChild(row);
     });
   }
+  function steps(start) {
+    var list = document.getElementById('start');
+    list.textContent = '';
+    start.forEach(function (step) {
+      var row = document.createElement('li');
+      row.className = step.status;
+      row.textContent = step.text;
+      if (step.status === 'now') row.setAttribute('aria-current', 'step');
+      list.appendChild(row);
+    });
+  }
+  function goBack() {
+    events.close();
+    location.replace(back);
+  }
+  // The app may answer before the cluster has counted everything as running: this page's own address then leads there.
+  var asking = false;
+  function ask() {
+    if (asking) return;
+    asking = true;
+    fetch(location.href, { redirect: 'manual' }).then(function (answer) {
+      if (answer.type === 'opaqueredirect') goBack();
+    }).catch(function () {}).then(function () {
+      setTimeout(function () {
+        asking = false;
+        if (awaited) ask();
+      }, 300);
+    });
+  }
+  var awaited = false;
   events.addEventListener('state', function (event) {
     var state = JSON.parse(event.data);
-    if (back && state.desired === 'Running' && state.actual === 'Running' && state.connected) {
-      events.close();
-      location.replace(back);
+    awaited = Boolean(back) && state.desired === 'Running' && state.connected;
+    if (awaited && state.actual === 'Running') {
+      goBack();
       return;
     }
+    if (awaited) ask();
     var now = [state.desired, state.actual, state.connected].join(' ');
     if (now !== shown && ['Running', 'Stopped', 'Failed', 'Error', 'Terminated'].indexOf(state.actual) >= 0) {
       events.close();
@@ -34,6 +65,7 @@
     put('state', state.actual);
     put('reason', state.reason);
     list(state.blockers);
+    steps(state.start);
   });
   // It comes with a page that says when, and has the button that puts it off.
   events.addEventListener('idle', function (event) {

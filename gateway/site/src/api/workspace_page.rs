@@ -23,14 +23,15 @@ use super::external::delete;
 use super::idle::{keep_for, notice};
 use super::lifecycle::{managed_of, request};
 use super::page::{PageContent, browser, hash_of, html, is_form, only, plain, policy};
+use super::presence::session;
 use super::problem::{ApiProblem, ProblemRow};
-use super::workspaces::is_connected;
 use super::{ApiShared, Caller, body, shares};
+use gateway_agents::registry::LiveSession;
 use gateway_auth::sign_in::path::ReturnPath;
 use gateway_auth::site::WORKSPACE_PAGES;
 use gateway_http::host::HostTarget;
 use gateway_store::{ManagedWorkspace, Workspace, wall_clock};
-use gateway_types::{DesiredState, KEEP_TIME, WorkspaceName};
+use gateway_types::{ActualState, DesiredState, KEEP_TIME, WorkspaceName};
 
 const SCRIPT: &str = include_str!("workspace_page.js");
 
@@ -137,13 +138,35 @@ pub(super) async fn show(
     let name = managed.workspace.name.clone();
     let asked =
         WorkspacePageQuery::read(&api, &name, uri.query().unwrap_or_default().as_bytes()).or_from(&api, &headers);
-    let connected = is_connected(&api, &name);
+    let session = session(&api, &name).await.filter(|session| !session.tunnel.is_detached());
+    let connected = session.is_some();
     let back = asked.back.as_ref().map(|back| api.site.workspace(&back.host, back.path.as_str()));
-    if let Some(back) = back.as_deref().filter(|_| asked.follows && words::is_usable(&managed, connected)) {
+    if let (Some(place), Some(back), Some(session), true) = (&asked.back, &back, &session, asked.follows)
+        && (words::is_usable(&managed, connected) || serves(&api, &managed, session, place).await)
+    {
         return Ok(see_other(back));
     }
     let idle = notice(&managed, &caller.user()?.user, wall_clock());
     Ok(page(&api, &managed, &asked, connected, &Extras { back: back.as_deref(), idle }))
+}
+
+/// Returns whether the place that a visitor waits for answers already, although the cluster does not count the workspace as running
+/// yet: the agent of this start is there, and an app listens.
+async fn serves(api: &ApiShared, managed: &ManagedWorkspace, session: &LiveSession, place: &Back) -> bool {
+    let life = &managed.lifecycle;
+    let is_of_this_start = || {
+        let wanted_for = wall_clock().get().saturating_sub(life.desired_at.get());
+        u64::try_from(wanted_for).is_ok_and(|seconds| session.since.elapsed().as_secs() <= seconds)
+    };
+    let starts = life.desired == DesiredState::Running && life.actual == ActualState::Starting && is_of_this_start();
+    let port = match api.rules.parse(&place.host) {
+        Ok(HostTarget::Workspace { port, .. }) => port.or(session.default_port()),
+        Ok(HostTarget::Public) | Err(_) => None,
+    };
+    match port.filter(|_| starts) {
+        Some(port) => session.listening().await.is_some_and(|ports| ports.contains(&port)),
+        None => false,
+    }
 }
 
 /// Carries out the action of a button.

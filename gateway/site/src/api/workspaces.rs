@@ -15,6 +15,7 @@ use super::idle::IdleRow;
 use super::list::PageRequest;
 use super::openapi::{failures, parameters, values};
 use super::ports::{NamedPortRow, PortFacts, PortRow};
+use super::presence::{self, ListPresence};
 use super::problem::{ApiProblem, ProblemRow};
 use super::shares::ShareRow;
 use super::state::{self, StateRow};
@@ -157,9 +158,10 @@ pub(super) async fn list(State(api): State<Arc<ApiShared>>, caller: Caller, uri:
         .into_iter()
         .map(|managed| (managed.workspace.id, managed))
         .collect();
+    let presence = ListPresence::read(&api, found.iter().map(|workspace| &workspace.name)).await?;
     let row = |workspace: &Workspace| {
         let seen = if workspace.owner == principal.user { Visibility::Owner } else { Visibility::Shared };
-        row(&api, workspace, seen, own.get(&workspace.id))
+        row(&api, workspace, seen, own.get(&workspace.id), presence.has(&workspace.name))
     };
     let (workspaces, next_cursor) = page.cut(found, CURSOR, |workspace| workspace.name.to_string(), row);
     Ok(answer::json(StatusCode::OK, &WorkspacePageList { workspaces, next_cursor }))
@@ -204,7 +206,7 @@ pub(super) fn tagged(mut response: Response, managed: Option<&ManagedWorkspace>)
 
 /// Describes a workspace as far as one user may know of it.
 ///
-/// Cancel safety: safe. Waits for the workspace's agent, for a second at most.
+/// Cancel safety: safe. Waits for a lane to the workspace's agent, if another replica has it, and for the agent, for a second at most.
 pub(super) async fn detail(
     api: &ApiShared,
     principal: &Principal,
@@ -216,14 +218,17 @@ pub(super) async fn detail(
     let shared: Vec<_> = shared_with(principal, &workspace.shares, now).cloned().collect();
     let may_reach = |port: Port| seen == Visibility::Owner || shared.iter().any(|share| share.port == port);
     let facts = PortFacts { api, workspace, is_owner: seen == Visibility::Owner, now };
-    let agent = match api.registry.current(&workspace.name) {
+    let session = presence::session(api, &workspace.name).await;
+    let connected = session.as_ref().is_some_and(|session| !session.tunnel.is_detached());
+    let agent = match session {
         Some(session) => Some(agent(&facts, &session, may_reach).await),
         None => None,
     };
     let port_url = api.site.workspace(&format!("{{port}}-{}", api.rules.format(&workspace.name, None)), "/");
     let shared_with_you = shared.iter().map(ShareRow::new).collect();
     let ports = facts.named();
-    WorkspaceBody { row: row(api, workspace, seen, managed), port_url, agent, ports, shared_with_you }
+    let row = row(api, workspace, seen, managed, connected);
+    WorkspaceBody { row, port_url, agent, ports, shared_with_you }
 }
 
 /// Finds a workspace that the user may know of. A workspace that does not exist, one that the user may not see, and an
@@ -244,12 +249,13 @@ pub(super) async fn find(
     seen.ok_or_else(|| ApiProblem::NotFound.into())
 }
 
-/// Returns whether the agent of a workspace can be reached now.
-pub(super) fn is_connected(api: &ApiShared, name: &WorkspaceName) -> bool {
-    api.registry.current(name).is_some_and(|session| !session.tunnel.is_detached())
-}
-
-fn row(api: &ApiShared, workspace: &Workspace, seen: Visibility, managed: Option<&ManagedWorkspace>) -> WorkspaceRow {
+fn row(
+    api: &ApiShared,
+    workspace: &Workspace,
+    seen: Visibility,
+    managed: Option<&ManagedWorkspace>,
+    connected: bool,
+) -> WorkspaceRow {
     let Workspace { id, name, owner, executor, created_at, .. } = workspace;
     WorkspaceRow {
         id: id.to_string(),
@@ -266,7 +272,7 @@ fn row(api: &ApiShared, workspace: &Workspace, seen: Visibility, managed: Option
         state: managed.map(StateRow::new),
         idle: managed.map(|managed| IdleRow::new(managed, wall_clock())),
         created_at: created_at.to_string(),
-        connected: is_connected(api, name),
+        connected,
         url: api.site.workspace(&api.rules.format(name, None), "/"),
     }
 }

@@ -2,6 +2,7 @@
 //! to them.
 
 use super::{Pages, unavailable};
+use crate::api::presence::ListPresence;
 use gateway_http::respond::Failure;
 use gateway_store::{SharedPort, wall_clock};
 use gateway_types::principal::Principal;
@@ -16,16 +17,19 @@ pub(super) async fn list(pages: Pages<'_>, principal: &Principal) -> Result<Stri
     if ports.is_empty() {
         return Ok(String::new());
     }
-    let items: String = ports.chunk_by(|a, b| a.workspace == b.workspace).map(|ports| item(pages, ports)).collect();
+    let names = ports.iter().map(|port| &port.workspace);
+    let presence = ListPresence::read(pages.parts, names).await.map_err(|error| unavailable(&error))?;
+    let of_each = ports.chunk_by(|a, b| a.workspace == b.workspace);
+    let items: String = of_each.map(|ports| item(pages, ports, &presence)).collect();
     Ok(format!("<h2>Shared with you</h2><ul class=\"workspaces\">{items}</ul>"))
 }
 
 /// Writes one workspace of another owner: names and owners are plain by their types.
-fn item(pages: Pages<'_>, ports: &[SharedPort]) -> String {
+fn item(pages: Pages<'_>, ports: &[SharedPort], presence: &ListPresence<'_>) -> String {
     let Some(SharedPort { workspace, owner, .. }) = ports.first() else { return String::new() };
-    let state = match pages.registry.current(workspace) {
-        Some(_) => "<p class=\"present\">Connected</p>",
-        None => "<p class=\"absent\">Not connected</p>",
+    let state = match presence.has(workspace) {
+        true => "<p class=\"present\">Connected</p>",
+        false => "<p class=\"absent\">Not connected</p>",
     };
     let links: String = ports
         .iter()

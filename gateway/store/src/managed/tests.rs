@@ -442,6 +442,7 @@ async fn lifecycle_is_written_by_who_read_the_stored_one_and_nobody_else() {
             applied_generation: 2,
             deployment_version: Some("12\u{0}3".to_owned()),
             termination: Some("[]".to_owned()),
+            start: Some(r#"{"steps": ["node"], "done": 1}"#.to_owned()),
             reported_at: Some(at(31)),
         };
         assert!(!store.swap_report(id, made.lifecycle.revision, &seen, &observed).await.unwrap());
@@ -455,6 +456,7 @@ async fn lifecycle_is_written_by_who_read_the_stored_one_and_nobody_else() {
         );
         assert_eq!(now.kubernetes().unwrap().deployment_version.as_deref(), Some("12\u{fffd}3"));
         assert_eq!(now.kubernetes().unwrap().termination.as_deref(), Some("[]"));
+        assert_eq!(now.start_progress().unwrap().done, 1);
         assert!(!store.swap_lifecycle("w-999".parse().unwrap(), 0, &stop).await.unwrap());
     })
     .await;

@@ -8,8 +8,7 @@ use crate::changes::ChangeNotice;
 use crate::observed::observe;
 use gateway_net::telemetry::ReportEnd;
 use gateway_store::{KubernetesState, Observation, wall_clock};
-use gateway_types::blockers;
-use gateway_types::{Lifecycle, UnixSeconds, WorkspaceName};
+use gateway_types::{Lifecycle, UnixSeconds, WorkspaceName, blockers, start_progress};
 
 /// Shortest interval in seconds at which reports without news are stored, only to record when the agent last spoke.
 const REPEAT_SECONDS: i64 = 60;
@@ -100,6 +99,7 @@ fn seen(
         applied_generation: observed.applied,
         deployment_version: report.deployment.as_ref().map(|deployment| deployment.resource_version.clone()),
         termination: report.termination.as_ref().map(|termination| blockers::to_json(&termination.blockers)),
+        start: report.start.as_ref().map(start_progress::to_json),
         reported_at: Some(now),
     };
     let is_news = next != *life || is_other(&observation, stored);
@@ -112,5 +112,7 @@ fn seen(
 }
 
 fn is_other(observation: &Observation, stored: &KubernetesState) -> bool {
-    observation.applied_generation != stored.applied_generation || observation.termination != stored.termination
+    observation.applied_generation != stored.applied_generation
+        || observation.termination != stored.termination
+        || observation.start != stored.start
 }

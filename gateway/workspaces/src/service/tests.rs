@@ -117,8 +117,7 @@ async fn intent_that_races_with_a_report_is_not_lost() {
     let service = service("enabled: true\n").await;
     let found = make(&service, "app").await;
     let running = found.lifecycle.observe(ActualState::Running, None, LATER);
-    let observed =
-        Observation { applied_generation: 1, deployment_version: None, termination: None, reported_at: Some(LATER) };
+    let observed = Observation { applied_generation: 1, reported_at: Some(LATER), ..Observation::default() };
     let (id, revision) = (found.workspace.id, found.lifecycle.revision);
     assert!(service.store.swap_report(id, revision, &running, &observed).await.unwrap());
     let stopped = service.change(found, DesiredState::Stopped, |_| true, LATER).await.unwrap();

@@ -10,6 +10,7 @@ use gateway_store::GitCredentialKind;
 use gateway_types::ActivityKind;
 use gateway_types::token::TokenKind;
 use gateway_types::{PortHost, PortProtocol};
+use gateway_workspaces::starts::{STATUSES, STEPS};
 
 /// Makes the schema of a field that has one of these values.
 fn one_of<V: Into<Value>>(values: impl IntoIterator<Item = V>) -> ObjectBuilder {
@@ -37,6 +38,16 @@ pub(super) fn new_executor() -> Object {
     let description = "`external` runs outside of the gateway's control: a user may have \
                        `limits.external_workspaces_per_user` of them, and they have a name and no other settings.";
     one_of(["ci", "external", "kubernetes"]).description(Some(description)).build()
+}
+
+/// Steps of a start.
+pub(in crate::api) fn start_step() -> Object {
+    one_of(STEPS).build()
+}
+
+/// How far a step is.
+pub(in crate::api) fn start_status() -> Object {
+    one_of(STATUSES).build()
 }
 
 /// How near an idle stop is.

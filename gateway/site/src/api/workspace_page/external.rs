@@ -5,7 +5,7 @@ use http::StatusCode;
 
 use crate::api::page::plain;
 use crate::api::ports::label;
-use crate::api::{ApiShared, workspaces::is_connected};
+use crate::api::{ApiShared, presence};
 use gateway_agents::registry::AgentReport;
 use gateway_store::Workspace;
 use gateway_types::Port;
@@ -15,7 +15,7 @@ use gateway_types::markup::escape;
 pub(super) async fn page(api: &ApiShared, workspace: &Workspace) -> Response {
     // Names are plain by their type.
     let name = &workspace.name;
-    let session = api.registry.current(name).filter(|_| is_connected(api, name));
+    let session = presence::session(api, name).await.filter(|session| !session.tunnel.is_detached());
     let state = match &session {
         None => format!(
             "<p class=\"state\">Not connected</p><p>It runs where you start its agent: make a token with <code>gateway token \

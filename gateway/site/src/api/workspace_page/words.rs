@@ -4,6 +4,7 @@ use gateway_store::ManagedWorkspace;
 use gateway_types::blockers;
 use gateway_types::markup::escape;
 use gateway_types::{ActualState, DesiredState};
+use gateway_workspaces::starts::{StartRow, steps};
 
 /// Ways for the visitor to go on.
 pub(super) struct Ways<'a> {
@@ -67,10 +68,12 @@ pub(super) fn text(managed: &ManagedWorkspace, connected: bool, ways: &Ways<'_>)
     format!(
         "<div id=\"workspace\" data-name=\"{name}\" data-shown=\"{shown}\"{}>\
          <p class=\"state\" id=\"state\" role=\"status\">{}</p>\
-         <p class=\"warn\" id=\"reason\"{hidden}>{reason}</p><ul id=\"left\">{left}</ul><p>{}</p></div>{}{}{}{}\
+         <p class=\"warn\" id=\"reason\"{hidden}>{reason}</p><ol class=\"steps\" id=\"start\">{}</ol>\
+         <ul id=\"left\">{left}</ul><p>{}</p></div>{}{}{}{}\
          <p><a href=\"/\">All workspaces</a></p>",
         back.unwrap_or_default(),
         life.actual,
+        steps(managed).iter().map(step).collect::<String>(),
         advice(managed, connected),
         if is_usable(managed, connected) {
             format!("<p><a href=\"{}\">Open it</a></p>", escape(ways.back.unwrap_or(ways.open)))
@@ -81,6 +84,13 @@ pub(super) fn text(managed: &ManagedWorkspace, connected: bool, ways: &Ways<'_>)
         ways.idle.0,
         buttons(managed, ways),
     )
+}
+
+/// Writes a step of the start.
+fn step(row: &StartRow) -> String {
+    let StartRow { status, text, .. } = row;
+    let now = if *status == "now" { " aria-current=\"step\"" } else { "" };
+    format!("<li class=\"{status}\"{now}>{text}</li>")
 }
 
 /// Describes what is going on, and what to expect.
