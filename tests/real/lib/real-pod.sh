@@ -18,6 +18,7 @@ AGENTS_ADDRESS=$NODE_ADDRESS
 real_cluster() {
   MODE=$1
   start_node
+  [ "$MODE" != shared ] || kc create namespace "$SHARED_NAMESPACE" >>"$OUT/rights.log"
   rights "$MODE"
   clusters "$MODE"
   # Agents in pods come from another address than people.
@@ -43,9 +44,10 @@ TEMPLATE
   )"$'{"\\n"}'
 }
 
-# step_of WORKSPACE STEP SINCE : milliseconds from then to the first time that a pod of the workspace came so far.
+# step_of WORKSPACE STEP SINCE : milliseconds from then to the first time that a pod of the workspace, not one that is leaving, came so far.
 step_of() {
-  awk -v name="$1:" -v step=" $2" -v since="$3" '$1 >= since && index($2, name) == 1 && index($0, step) { print $1 - since; exit }' "$OUT/pods.log"
+  awk -v name="$1:" -v step=" $2" -v since="$3" \
+    '$1 >= since && index($2, name) == 1 && index($0, step) && !/ leaving/ { print $1 - since; exit }' "$OUT/pods.log"
 }
 
 # pod_of NAME : the name of its pod that is not about to go.

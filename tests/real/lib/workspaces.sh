@@ -11,6 +11,8 @@ SHARED_NAMESPACE=workspaces
 # The configuration of each cluster names this image, and this address of the gateway.
 TOOLS_IMAGE=example.net/tools:1
 AGENTS_ADDRESS=127.0.0.1
+# What a container requests if its devfile says nothing.
+REQUESTS='{cpu: 0.1, memory: 128Mi}'
 # How long a standby waits for the lease of an agent that was killed.
 LEASE_SECONDS=20
 # What each workspace has as a variable. Each suite has its own, because another one beside it has it among the arguments of programs.
@@ -43,7 +45,7 @@ clusters() {
         printf '  max_resources_per_workspace: {requests: {cpu: 4, memory: 8Gi}, limits: {cpu: 8, memory: 16Gi}}\n'
         printf '  image_pull_secrets: [{name: registry, namespace: %s}]\n' "$(home unique)"
       fi
-      printf '  default_resources_per_container: {requests: {cpu: 0.1, memory: 128Mi}, limits: {cpu: 1, memory: 1Gi}}\n'
+      printf '  default_resources_per_container: {requests: %s, limits: {cpu: 1, memory: 1Gi}}\n' "$REQUESTS"
     } >"$OUT/agents/$mode/config.yaml"
   done
 }

@@ -2,34 +2,14 @@
 # Version N, the one before, beside this one: each gateway with the other's agent, this gateway on the database of that one, and two
 # replicas of this one before an agent of that one. The programs of N are built once, into .ci/cache.
 source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/common.sh"
+source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/versions.sh"
 
 [ -n "$DIRECT" ] && { echo "versions: nothing to check without the gateway"; finish; }
 
 command -v jq >/dev/null || give_up "jq is missing: tests/real/install.sh debian"
-N=$(cat "$ROOT/tests/recorded/N/commit")
-BEFORE=$ROOT/.ci/cache/versions/$N
+programs_of "$(cat "$ROOT/tests/recorded/N/commit")"
 NEW_GATEWAY=$REAL_GATEWAY NEW_AGENT=$REAL_AGENT
 OLD_GATEWAY=$BEFORE/gateway OLD_AGENT=$BEFORE/workspace-agent
-
-# build_before : debug programs, because nothing here measures how fast they are. A folder of their own for what is compiled: cargo
-# would take crates of one version for those of the other.
-build_before() {
-  local versions tree built
-  versions=$(dirname "$BEFORE") tree=$BEFORE.tree built=$BEFORE.built
-  rm -rf "$versions" && mkdir -p "$versions" && git -C "$ROOT" worktree prune &&
-    git -C "$ROOT" worktree add --detach "$tree" "$N" || return 1
-  (cd "$tree" && CARGO_TARGET_DIR=$built CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0 \
-    cargo build --locked -p gateway -p workspace-agent) && mkdir "$BEFORE" &&
-    cp "$built/debug/gateway" "$built/debug/workspace-agent" "$BEFORE"
-  local status=$?
-  git -C "$ROOT" worktree remove --force "$tree"
-  rm -rf "$built"
-  return "$status"
-}
-if [ ! -x "$OLD_GATEWAY" ] || [ ! -x "$OLD_AGENT" ]; then
-  git -C "$ROOT" cat-file -e "$N^{commit}" 2>/dev/null || give_up "commit $N is missing: git fetch origin $N"
-  build_before >"$OUT/build.log" 2>&1 || give_up "version N cannot be built: $(tail -n 1 "$OUT/build.log")"
-fi
 
 start_echo
 start_files
