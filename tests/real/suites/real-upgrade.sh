@@ -16,6 +16,20 @@ NEW_GATEWAY=$REAL_GATEWAY NEW_AGENT=$REAL_AGENT NEW_SLIM=$REAL_AGENT_SLIM
 REAL_GATEWAY=$BEFORE/gateway REAL_AGENT=$BEFORE/workspace-agent REAL_AGENT_SLIM=$BEFORE/workspace-agent-slim
 real_cluster unique
 
+# That version has its images pulled at each start, so that they need a registry: for containerd, localhost is one at port 80.
+registry() {
+  cat >"$MACHINE/registry.yml" <<YAML
+version: 0.1
+storage: {filesystem: {rootdirectory: $MACHINE/registry}}
+http: {addr: "127.0.0.1:80"}
+YAML
+  spawn registry docker-registry serve "$MACHINE/registry.yml"
+  wait_port registry 80
+  local image
+  for image in "$@"; do ctr -n k8s.io images push --plain-http "$image" "$image" || return; done >>"$OUT/push.log" 2>&1
+}
+registry localhost/tools:1 localhost/dev:1 || give_up "the images are not taken: $(tail -n 1 "$OUT/push.log")"
+
 # That version takes no projects.
 plain() {
   ask POST /workspaces "$(NAME=$1 DEVFILE=$(devfile localhost/dev:1) python3 -c 'import json, os
@@ -25,7 +39,7 @@ for name in running stopped; do
   plain "$name" >>"$OUT/created.json" || give_up "the workspace is not taken: $(tail -n 1 "$OUT/created.json")"
 done
 for name in running stopped; do
-  check "the version before: workspace $name runs" state_within 120 "$name" Running
+  check "the version before: workspace $name runs" state_within 120 "$name" Running || give_up "nothing to take over: $(reason "$name")"
   check "its agent is connected" until_ok 60 attached "$name"
   check "and its editor answers" until_ok 60 editor_answers "$name"
   in_pod_sh "$name" 'echo kept >/projects/kept'
