@@ -39,7 +39,8 @@ for name in running stopped; do
   plain "$name" >>"$OUT/created.json" || give_up "the workspace is not taken: $(tail -n 1 "$OUT/created.json")"
 done
 for name in running stopped; do
-  check "the version before: workspace $name runs" state_within 120 "$name" Running || give_up "nothing to take over: $(reason "$name")"
+  check "the version before: workspace $name runs" state_within 120 "$name" Running
+  is "$name" Running || give_up "nothing to take over: $(reason "$name")"
   check "its agent is connected" until_ok 60 attached "$name"
   check "and its editor answers" until_ok 60 editor_answers "$name"
   in_pod_sh "$name" 'echo kept >/projects/kept'

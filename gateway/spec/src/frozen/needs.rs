@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn workspace_counts_with_its_tools_and_all_its_claims() {
+    fn workspace_counts_with_its_containers_and_all_its_claims() {
         let amounts = |cpu: &str, memory: &str| Amounts { cpu: cpu.to_owned(), memory: memory.to_owned() };
         let config = ClusterConfig {
             enabled: true,
@@ -125,8 +125,8 @@ mod tests {
             panic!("{:?}", devfile::parse(text.as_bytes()).err());
         };
         let needs = freeze(&devfile, &config, &facts).unwrap().needs();
-        // The step that copies the tools asks for 256Mi.
-        let expected = Needs { cpu_millis: 250, memory_bytes: 256 << 20, storage_bytes: 53 << 30 };
+        // The step that copies the tools asks for no more than the container.
+        let expected = Needs { cpu_millis: 250, memory_bytes: 100 << 20, storage_bytes: 53 << 30 };
         assert_eq!(needs, expected);
     }
 }

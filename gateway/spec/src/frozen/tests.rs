@@ -428,7 +428,7 @@ fn quota_is_of_the_secrets_inventory_and_of_namespaces_of_their_own() {
     let mut small = bounded();
     small.max_resources.as_mut().expect("a bound").limits.memory = "300Mi".to_owned();
     let devfile_that_fits =
-        devfile_of(vec![main(json!({"image": "a", "memoryRequest": "100Mi", "memoryLimit": "300Mi"}))], json!({}));
+        devfile_of(vec![main(json!({"image": "a", "memoryRequest": "280Mi", "memoryLimit": "300Mi"}))], json!({}));
     let frozen = froze(&devfile_that_fits, &small);
     let tools = &pod_of(&frozen)["initContainers"][0]["resources"];
     assert_eq!((&tools["requests"]["memory"], &tools["limits"]["memory"]), (&json!("256Mi"), &json!("300Mi")));

@@ -89,18 +89,30 @@ fn merged(request: Option<&String>, limit: Option<&String>, [usual, usual_limit]
 }
 
 /// Returns the needs of the container that copies the tools: never more than a whole workspace may have, or its quota would refuse
-/// every pod.
-pub(super) fn tools<'p>(plan: &ObjectPlan<'p>) -> Needs<&'p str> {
-    let most = bound(plan);
-    let least = |own: Option<&'static str>, most: Option<&'p String>| match (own, most) {
-        (Some(own), Some(most)) if read(own) > read(most) => Some(most.as_str()),
-        (own, _) => own,
+/// every pod. It requests no more than the largest of the others either: a node keeps the largest request of an init container free as
+/// long as the pod lives, and the copy takes a second.
+pub(super) fn tools(plan: &ObjectPlan<'_>) -> Needs {
+    let needs: Vec<Needs> = plan.containers.iter().map(|component| of(plan, component)).collect();
+    tools_within(bound(plan), &needs)
+}
+
+fn tools_within(most: Option<&Resources>, others: &[Needs]) -> Needs {
+    let amounts = |own: &Amounts<&'static str>, pick: fn(&AmountsOf) -> &String, of: fn(&Needs) -> &Amounts| {
+        let requests = others.iter().filter_map(|needs| of(needs).request.as_deref());
+        let largest = requests.max_by_key(|text| read(text));
+        let least = |own: Option<&'static str>, bounds: [Option<&str>; 2]| {
+            let all = own.into_iter().chain(bounds.into_iter().flatten());
+            all.min_by_key(|text| read(text)).map(str::to_owned)
+        };
+        Amounts {
+            request: least(own.request, [most.map(|most| pick(&most.requests).as_str()), largest]),
+            limit: least(own.limit, [most.map(|most| pick(&most.limits).as_str()), None]),
+        }
     };
-    let amounts = |own: &Amounts<&'static str>, pick: fn(&AmountsOf) -> &String| Amounts {
-        request: least(own.request, most.map(|most| pick(&most.requests))),
-        limit: least(own.limit, most.map(|most| pick(&most.limits))),
-    };
-    Needs { cpu: amounts(&TOOLS.cpu, |most| &most.cpu), memory: amounts(&TOOLS.memory, |most| &most.memory) }
+    Needs {
+        cpu: amounts(&TOOLS.cpu, |most| &most.cpu, |needs| &needs.cpu),
+        memory: amounts(&TOOLS.memory, |most| &most.memory, |needs| &needs.memory),
+    }
 }
 
 /// Returns the most that a workspace may have; a namespace of several has no such bound.
@@ -162,6 +174,21 @@ mod tests {
         let merged = merged(request.as_ref(), limit.as_ref(), defaults.each_ref().map(Option::as_ref));
         let [request, limit] = expected.map(own);
         assert_eq!(merged, Amounts { request, limit }, "{said:?} {defaults:?}");
+    }
+
+    #[test]
+    fn copy_of_the_tools_reserves_no_more_than_the_largest_container() {
+        let needs = |cpu: Option<&str>, memory: Option<&str>| Needs {
+            cpu: Amounts { request: cpu.map(str::to_owned), limit: None },
+            memory: Amounts { request: memory.map(str::to_owned), limit: None },
+        };
+        let requested = |others: &[Needs]| {
+            let tools = tools_within(None, others);
+            [tools.cpu.request, tools.memory.request].map(Option::unwrap)
+        };
+        assert_eq!(requested(&[needs(Some("20m"), Some("64Mi")), needs(Some("0.01"), Some("1Ki"))]), ["20m", "64Mi"]);
+        assert_eq!(requested(&[needs(Some("20m"), Some("64Mi")), needs(Some("2"), Some("1Gi"))]), ["100m", "256Mi"]);
+        assert_eq!(requested(&[needs(None, None)]), ["100m", "256Mi"], "nothing is known of the others");
     }
 
     #[test]
