@@ -75,15 +75,16 @@ TOML
   IMPORT=$!
 }
 
-# tools_image [TAG [AGENT]] : the agent under test, or that one, and the SSH server on top of the editor.
+# tools_image [TAG [AGENT]] : the agent under test, or that one, and the SSH server on top of the editor; with SMALL_TOOLS=1, of none.
 tools_image() {
-  local tag=${1:-1} folder=$MACHINE/tools-${1:-1}
+  local tag=${1:-1} folder=$MACHINE/tools-${1:-1} editor="held=$CACHE/pods/editor.tar"
   mkdir -p "$folder/workspace-tools/bin"
   strip -o "$folder/workspace-tools/bin/workspace-agent" "${2:-$REAL_AGENT_SLIM}" || return
   "$ROOT/deploy/images/ssh-tools.sh" "$folder/workspace-tools/ssh" || return
   tar --owner=0 --group=0 --numeric-owner -C "$folder" -cf "$folder.tar" workspace-tools
   until_ok 20 ctr version || return
-  python3 "$REAL/kubernetes/images.py" "localhost/tools:$tag" held="$CACHE/pods/base.tar" held="$CACHE/pods/editor.tar" layer="$folder.tar" |
+  [ -z "${SMALL_TOOLS:-}" ] || editor=''
+  python3 "$REAL/kubernetes/images.py" "localhost/tools:$tag" held="$CACHE/pods/base.tar" ${editor:+"$editor"} layer="$folder.tar" |
     ctr -n k8s.io images import -
 }
 

@@ -28,6 +28,8 @@ await essential(`${wakes} times, the link of the stopped workspace leads to its 
   for (let wake = 0; wake < wakes; wake += 1) {
     await ask("PATCH", { desired_state: "Stopped" });
     await until("Stopped", 60, async () => (await ask("GET")).state.actual === "Stopped");
+    // The node still removes what the pod before copied; one who comes back to a workspace has been away for longer.
+    await new Promise((resolve) => setTimeout(resolve, 5_000));
     await page.goto(`${app}/?wake=${wake}`, { waitUntil: "domcontentloaded" });
     await page.click("a.act");
     const began = Date.now();

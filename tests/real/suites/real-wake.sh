@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Wakes of a workspace in a real pod, as its owner has them: Chromium opens the address of the stopped workspace, asks for its start, and
-# waits for the page. Images are on the node already. Needs what real-pod.sh needs; WAKES is how many.
+# waits for the page. Images are on the node already. Needs what real-pod.sh needs; WAKES is how many, and SMALL_TOOLS=1 leaves the editor out.
 source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/common.sh"
 source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/kubernetes.sh"
 source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/workspaces.sh"
