@@ -10,7 +10,7 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/workspaces.sh"
 start_cluster
 for mode in unique shared; do rights "$mode"; done
 clusters unique shared
-# The one container of a workspace requests 0.1 of a processor and 256Mi with its tools, and its claim is of 50Gi.
+# The one container of a workspace requests 0.1 of a processor and 128Mi, and its claim is of 50Gi.
 quotas() {
   printf '  running_quota_per_user: %s\n  resource_quota_per_user: {cpu: 350m, storage: 200Gi}\n' "$1" |
     cat "$OUT/unique.config" - >"$OUT/agents/unique/config.new" && mv "$OUT/agents/unique/config.new" "$OUT/agents/unique/config.yaml"
@@ -50,7 +50,7 @@ print([row["allowed"] for row in json.load(sys.stdin)["user"] if row["item"] == 
 check "a lowered quota is in force" until_ok 20 lowered
 tell cluster show unique >"$OUT/show.log" 2>&1
 check "and shown beside what is in use" grep -qE '^running +2 +1 +2 +any$' "$OUT/show.log"
-check "with what is requested, tools included" grep -qE '^memory requested +512Mi +any +512Mi +any$' "$OUT/show.log"
+check "with what is requested" grep -qE '^memory requested +256Mi +any +256Mi +any$' "$OUT/show.log"
 check "and with the storage of what is stopped too" grep -qE '^storage +150Gi +200Gi +150Gi +any$' "$OUT/show.log"
 desire third Terminated >/dev/null
 check "neither of two running ones is stopped by it" is lost Running

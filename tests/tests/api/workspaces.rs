@@ -190,7 +190,7 @@ async fn quota_refuses_with_its_amounts_and_what_to_stop_and_counts_all_containe
     let world = World::start().await;
     let lines = |running: u32| {
         format!(
-            "enabled: true\ndefault_resources_per_container: {{requests: {{cpu: 100m, memory: 128Mi}}, limits: {{cpu: 1, \
+            "enabled: true\ndefault_resources_per_container: {{requests: {{cpu: 100m, memory: 256Mi}}, limits: {{cpu: 1, \
              memory: 1Gi}}}}\nrunning_quota_per_user: {running}\nresource_quota_per_user: {{storage: 150Gi}}\nresource_quota: \
              {{memory: 600Mi}}\n"
         )
@@ -207,7 +207,6 @@ async fn quota_refuses_with_its_amounts_and_what_to_stop_and_counts_all_containe
         let all = refused["quota"]["exceeded"].as_array().unwrap().iter();
         all.map(|one| json!([one["scope"], one["item"], one["used"], one["allowed"], one["asked"]])).collect()
     };
-    // The step that copies the tools asks for more memory than the container: 256Mi.
     let memory = exceeded("cluster", "memory_bytes", 512 << 20, 600 << 20, 256 << 20);
     assert_eq!(told(&refused), [exceeded("user", "running", 2, 2, 1), memory.clone()]);
     let owned = refused["quota"]["owned"].as_array().unwrap();

@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
+use e2e::fleet::Fleet;
 use e2e::raw::{Raw, RawApp};
 use e2e::{TestAgent, TestGateway};
+use gateway_config::Config;
 use gateway_store::{ManagedWorkspace, Needs, NewManaged, Quotas, wall_clock};
 use gateway_types::token::{Token, TokenKind};
 use gateway_types::{Activity, ActivityKind, ActualState, DesiredState};
 use gateway_workspaces::changes::ChangeNotice;
 use tunnel_link::raw::PATH;
+use tunnel_proto::version::FEATURE_RELAY_LANES;
+use workspace_agent::Transport;
 
 use super::support::{VISIT, ok, soon};
 
@@ -28,7 +32,34 @@ struct World {
 
 impl World {
     async fn start() -> Self {
-        let gateway = TestGateway::start_with(|config| config.idle.record_interval = Duration::from_secs(1)).await;
+        let gateway = Self::gateway(|_| {}).await;
+        Self::make_workspace(&gateway).await;
+        let agent = gateway.agent_with_terminals("one", Vec::new()).await;
+        Self { gateway, agent: Some(agent) }
+    }
+
+    /// The same at a replica whose agent has dialed another one, without some features.
+    async fn start_away(fleet: &Fleet, without: &'static [&'static str]) -> (Self, TestGateway) {
+        let gateway = Self::gateway(|config| fleet.join(config)).await;
+        let dialed = Self::gateway(|config| fleet.join(config)).await;
+        Self::make_workspace(&gateway).await;
+        let token = gateway.agent_token("one").await;
+        let address = dialed.addresses.agents;
+        let agent = gateway.start_older_agent(address, Transport::default(), &token, Vec::new(), without);
+        dialed.until_connected("one").await;
+        (Self { gateway, agent: Some(agent) }, dialed)
+    }
+
+    /// Starts a gateway that records use each second.
+    async fn gateway(change: impl FnOnce(&mut Config)) -> TestGateway {
+        TestGateway::start_with(|config| {
+            config.idle.record_interval = Duration::from_secs(1);
+            change(config);
+        })
+        .await
+    }
+
+    async fn make_workspace(gateway: &TestGateway) {
         let (store, now) = (&gateway.store, wall_clock());
         let cluster = store.ensure_cluster(&"prod".parse().unwrap(), now).await.unwrap();
         let config_version = store.put_cluster_config(cluster.id, "{}", now).await.unwrap();
@@ -49,8 +80,6 @@ impl World {
         let made = store.create_managed(&new, now).await.unwrap();
         let life = made.lifecycle.observe(ActualState::Running, None, now);
         assert!(store.swap_lifecycle(made.workspace.id, made.lifecycle.revision, &life).await.unwrap());
-        let agent = gateway.agent_with_terminals("one", Vec::new()).await;
-        Self { gateway, agent: Some(agent) }
     }
 
     async fn read(&self) -> ManagedWorkspace {
@@ -286,4 +315,27 @@ async fn workspace_without_use_is_stopped_and_one_in_use_is_not() {
     let answer = soon(raw.message()).await.expect("an answer");
     assert_eq!((answer.status(), answer.header("gateway-error")), (503, Some("workspace_stopped")));
     assert_eq!(answer.header("retry-after"), Some("10"));
+}
+
+/// With a lane of the user's replica to the agent, and with one that ends at the agent's replica.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn use_counts_once_at_the_replica_of_the_user_and_what_is_relayed_does_not() {
+    for without in [&[][..], &[FEATURE_RELAY_LANES]] {
+        let (fleet, app) = (Fleet::default(), app().await);
+        let (world, dialed) = World::start_away(&fleet, without).await;
+        // Reads, what the app sends and what the replicas say to each other.
+        assert_eq!(world.ask(app.port, "GET /", "").await, 200);
+        let mut socket = world.websocket(app.port, "/socket", "").await;
+        let _events = world.open(app.port, "GET /events", "").await;
+        assert_eq!(world.forget().await, None, "{without:?}");
+        let is_hop = world.gateway.registry.current(&"one".parse().unwrap()).expect("a lane").is_hop();
+        assert_eq!(is_hop, !without.is_empty());
+        socket.send(frame(0x1, b"x")).await;
+        world.counts(ActivityKind::WebSocket).await;
+        let counted = world.last().await;
+        assert_eq!(world.forget().await, counted, "the other replica adds nothing: {without:?}");
+        assert_eq!(world.ask(app.port, "POST /", "content-length: 0\r\n").await, 200);
+        world.counts(ActivityKind::Change).await;
+        drop(dialed);
+    }
 }
