@@ -23,14 +23,12 @@ export async function append(page, name, text) {
   await page.keyboard.press("Control+s");
 }
 
-// Opens a terminal and runs a command in it.
+// Opens a terminal and runs a command in it, once its shell has drawn a prompt: keys for a terminal that has no shell yet are lost.
 export async function terminal(page, command) {
   await page.keyboard.press("Control+Backquote");
-  await page.waitForSelector(".terminal-wrapper.active .xterm-screen", { timeout: 60_000 });
-  const input = page.locator(".terminal-wrapper.active textarea.xterm-helper-textarea");
-  await input.waitFor({ state: "attached" });
+  // The mark that the editor puts beside a prompt.
+  await page.waitForSelector(".terminal-wrapper.active .terminal-command-decoration", { state: "attached", timeout: 60_000 });
   await page.locator(".terminal-wrapper.active .xterm-screen").click();
-  // The shell may not have drawn its prompt yet; it reads what was typed before that all the same.
   await page.keyboard.type(command, { delay: 5 });
   await page.keyboard.press("Enter");
 }

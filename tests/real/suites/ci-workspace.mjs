@@ -4,6 +4,7 @@
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { end, essential, open, options, record, signIn, step, until } from "../lib/browser.mjs";
+import { terminal } from "../lib/editor.mjs";
 
 const { step: which, base, folder, out, link } = options();
 const { browser, context } = await open(out);
@@ -30,11 +31,7 @@ if (which === "first") {
     await until("the typed text on disk", 20, () => readFileSync(join(folder, "notes.txt"), "utf8").includes(TYPED));
   });
   await step(named("a terminal runs commands in the job"), page, out, async () => {
-    await page.keyboard.press("Control+Backquote");
-    await page.waitForSelector(".terminal-wrapper.active .xterm-screen", { timeout: 60_000 });
-    await page.locator(".terminal-wrapper.active .xterm-screen").click();
-    await page.keyboard.type('echo "[$GREETING][$CI_JOB_ID][$WORKSPACE_GATEWAY_RUN]" > proof.txt; rm old.txt', { delay: 5 });
-    await page.keyboard.press("Enter");
+    await terminal(page, 'echo "[$GREETING][$CI_JOB_ID][$WORKSPACE_GATEWAY_RUN]" > proof.txt; rm old.txt');
     await until("proof.txt", 30, () => existsSync(join(folder, "proof.txt")) && !existsSync(join(folder, "old.txt")));
     const proof = readFileSync(join(folder, "proof.txt"), "utf8");
     // The workspace's own variable is there; those of the CI system are not.
