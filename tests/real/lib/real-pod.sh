@@ -18,7 +18,7 @@ AGENTS_ADDRESS=$NODE_ADDRESS
 real_cluster() {
   MODE=$1
   start_node
-  [ "$MODE" != shared ] || kc create namespace "$SHARED_NAMESPACE" >>"$OUT/rights.log"
+  [ "$MODE" != shared ] || kc create namespace "$SHARED_NAMESPACE" --save-config >>"$OUT/rights.log"
   rights "$MODE"
   clusters "$MODE"
   # Agents in pods come from another address than people.

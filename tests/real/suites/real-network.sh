@@ -20,7 +20,7 @@ spawn enforcer env NODE_NAME=node-1 "$CACHE/network/kube-router" --kubeconfig "$
 # What clouds have at an address of their own is played on the node.
 ip address add 169.254.169.254/32 dev lo
 spawn metadata python3 -m http.server --bind 169.254.169.254 --directory "$OUT" 80
-wait_port metadata 80 169.254.169.254
+until_ok 10 curl -s -o /dev/null --noproxy "*" --max-time 2 http://169.254.169.254/ || give_up "nothing answers there: $(tail -n 1 "$OUT/metadata.log")"
 kc run other --image localhost/small:1 --image-pull-policy Never --command -- httpd -f -p 8080 >>"$OUT/made.log"
 kc run visitor --image localhost/dev:1 --image-pull-policy Never --command -- sleep 3600 >>"$OUT/made.log"
 check "pods of others run beside the workspaces" kc wait --for condition=Ready pod/other pod/visitor --timeout 60s
