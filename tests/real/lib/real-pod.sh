@@ -153,5 +153,8 @@ became() {
 }
 command_of() { ask GET "/workspaces/$1" | jq -r --arg id "$2" '.agent.commands[] | select(.id == $id) | "\(.status) \(.last_line)"'; }
 
+# percentile PERCENT : the number within which so many of those on standard input are.
+percentile() { sort -n | awk -v percent="$1" '{ all[NR] = $1 } END { print all[int((NR * percent + 99) / 100)] }'; }
+
 note() { printf 'note  %s: %s\n' "$SUITE" "$*"; }
 seconds() { awk -v ms="$1" 'BEGIN { printf "%.1f", ms / 1000 }'; }

@@ -45,7 +45,7 @@ all_attached() { [ "$(ask GET /workspaces | jq '[.workspaces[] | select(.connect
 check "$COUNT workspaces on one node run within five minutes, all of them" until_ok 300 all_run
 states | awk '$2 != "Running"' | sed "s/^/note  $SUITE: /"
 # at PERCENT : after how many milliseconds so many were ready.
-at() { sort -n -k 2 "$OUT/ready.log" | awk -v percent="$1" '{ all[NR] = $2 } END { print all[int((NR * percent + 99) / 100)] }'; }
+at() { cut -d " " -f 2 "$OUT/ready.log" | percentile "$1"; }
 note "ready: the first after $(seconds "$(at 1)") s, half after $(seconds "$(at 50)") s, the last after $(seconds "$(at 100)") s"
 note "memory, MiB: gateway $memory_before before and $(memory "$REAL_GATEWAY") with all, cluster agent $(memory 'workspace-agent cluster')," \
   "agents of workspaces $(memory '/workspace-agent') in all, API server $(memory 'kube-apiserver')"

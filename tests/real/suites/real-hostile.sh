@@ -40,7 +40,7 @@ check "things of others are in the namespace that all share" shared wait --for c
 # --- what a devfile cannot ask for ---
 # wrong TEXT : the devfile that comes in is refused with a problem that names this.
 wrong() { create shared wrong "$(cat)" >"$OUT/wrong.json"; [ $? != 0 ] && grep -qF -- "$1" "$OUT/wrong.json"; }
-# root ATTRIBUTES, container LINES : devfiles that are fine but for these.
+# root ATTRIBUTES, more COMPONENTS : devfiles that are fine but for these.
 root() { printf 'schemaVersion: 2.2.0\nattributes: %s\ncomponents:\n  - {name: main, attributes: {gateway/inject-editor: true}, container: {image: localhost/dev:1}}\n' "$1"; }
 more() { devfile localhost/dev:1; printf '%s\n' "$1"; }
 check "the node's network, its processes, a folder of it, another account: by overrides of the pod" wrong pod-overrides < <(root \

@@ -26,7 +26,7 @@ helper browser $((WAKES * 40)) env "REAL_USER_TOKEN=$USER_TOKEN" node "$REAL/sui
   --site "http://localhost:$PUBLIC" --name mine --wakes "$WAKES" --out "$OUT" --link "$(sign_in_link)"
 sed -n "s/^note /note  $SUITE: /p" "$OUT/browser.log"
 # at PERCENT : milliseconds within which so many of the wakes were over.
-at() { sed -n 's/^woken //p' "$OUT/browser.log" | sort -n -k 2 | awk -v percent="$1" '{ all[NR] = $2 } END { print all[int((NR * percent + 99) / 100)] }'; }
+at() { sed -n 's/^woken //p' "$OUT/browser.log" | cut -d " " -f 2 | percentile "$1"; }
 same "each wake led to the page" "$WAKES" "$(grep -c '^woken ' "$OUT/browser.log")"
 # steps : for each wake, how long after the click its pod was scheduled, had the tools, and had started.
 steps() {
@@ -38,7 +38,7 @@ steps() {
 }
 note "from the click to the page: half within $(seconds "$(at 50)") s, 99 of 100 within $(seconds "$(at 99)") s"
 # middle FIELD : the median of a step.
-middle() { seconds "$(steps | cut -d ' ' -f "$1" | sort -n | sed -n "$(((WAKES + 1) / 2))p")"; }
+middle() { seconds "$(steps | cut -d " " -f "$1" | percentile 50)"; }
 note "medians: scheduled after $(middle 1) s, tools copied after $(middle 2) s, containers started after $(middle 3) s"
 quiet_logs
 finish
