@@ -78,26 +78,26 @@ all_ended() {
 
 editor_answers() { visit -f "http://$(host_of 60001 "$1")/healthz"; }
 
-# git_server : serves $OUT/git to pods, for clones. GIT_URL is where. git_project NAME : a repository there, with a file README.
+# git_server : serves $OUT/git to pods, which may push too. GIT_URL is where. git_project NAME : a repository there, with a file README.
 git_server() {
   local port
   port=$(free_port)
   GIT_URL=http://$NODE_ADDRESS:$port
   mkdir -p "$OUT/git"
-  spawn git python3 -m http.server --directory "$OUT/git" "$port"
+  spawn git python3 "$APPS/git_server.py" "$OUT/git" 0.0.0.0 open "$port"
   wait_port git "$port"
 }
 git_project() {
   local work=$OUT/git-work/$1
   git init -q -b main "$work" && echo "this is $1" >"$work/README" && git -C "$work" add . &&
     git -C "$work" -c user.name=a -c user.email=a@example.net commit -q -m first && git -C "$work" branch other &&
-    git clone -q --bare "$work" "$OUT/git/$1.git" && git -C "$OUT/git/$1.git" update-server-info
+    git clone -q --bare "$work" "$OUT/git/$1.git" && git -C "$OUT/git/$1.git" config http.receivepack true
 }
 
 # start_apps NAME : starts Vite with the example of vite.sh (port 5173), a gRPC server (50051) and one with a certificate of its own
-# (8443) in the workspace's pod, and waits for them. They get there by way of the git server.
+# (8443) in the workspace's pod, and waits for them.
 start_apps() {
-  local packages
+  local packages port
   packages=$(echo "$REAL"/.cache/venv/lib/python*/site-packages)
   # Vite and everything that it needs, of what is installed.
   (cd "$REAL" && node -e '
@@ -113,9 +113,13 @@ start_apps() {
     add("vite");
     console.log([...found].join("\n"));
   ' >"$OUT/vite.list") || return
-  tar -C "$APPS" -cf "$OUT/git/apps.tar" vite grpc_server.py && tar -C "$REAL" -rf "$OUT/git/apps.tar" -T "$OUT/vite.list" &&
-    tar -C "$packages" -rf "$OUT/git/apps.tar" grpc typing_extensions.py || return
-  in_pod_sh "$1" "mkdir -p /projects/apps && cd /projects/apps && curl -fsS $GIT_URL/apps.tar | tar x || exit
+  mkdir -p "$OUT/files"
+  tar -C "$APPS" -cf "$OUT/files/apps.tar" vite grpc_server.py && tar -C "$REAL" -rf "$OUT/files/apps.tar" -T "$OUT/vite.list" &&
+    tar -C "$packages" -rf "$OUT/files/apps.tar" grpc typing_extensions.py || return
+  port=$(free_port)
+  spawn files python3 -m http.server --directory "$OUT/files" "$port"
+  wait_port files "$port"
+  in_pod_sh "$1" "mkdir -p /projects/apps && cd /projects/apps && curl -fsS http://$NODE_ADDRESS:$port/apps.tar | tar x || exit
     openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=localhost -keyout key.pem -out cert.pem 2>/dev/null || exit
     node node_modules/vite/bin/vite.js vite --port 5173 >vite.log 2>&1 &
     python3 grpc_server.py 50051 >grpc.log 2>&1 &

@@ -30,7 +30,6 @@ BASIC_PASSWORD=$PASSWORD REFRESH_TOKEN=$REFRESH CLIENT_SECRET=$CLIENT_SECRET ACC
   spawn git python3 "$REAL/apps/git_server.py" "$OUT/git" 0.0.0.0 basic "${BASIC#*:}" oauth "${OAUTH#*:}" basic "${UNKNOWN#*:}"
 wait_port git "${BASIC#*:}"
 git_project shop && git_project other || give_up "no projects: $(tail -n 1 "$OUT/shell.log")"
-for name in shop other; do git -C "$OUT/git/$name.git" config http.receivepack true; done
 
 printf '%s' "$USER_TOKEN" >"$OUT/user.token"
 chmod 600 "$OUT/user.token"

@@ -104,12 +104,8 @@ print(json.dumps({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"
   kc apply -f - >/dev/null
 head -c 3000000 /dev/urandom >"$OUT/git-work/shop/large" && git -C "$OUT/git-work/shop" add . &&
   git -C "$OUT/git-work/shop" -c user.name=a -c user.email=a@example.net commit -q -m large &&
-  git -C "$OUT/git-work/shop" push -q "$OUT/git/shop.git" main && git -C "$OUT/git/shop.git" update-server-info
-# A server of git's own protocol, as forges are: over the other one git does not say why.
-smart=$(free_port)
-spawn smart python3 "$APPS/git_server.py" "$OUT/git" "$NODE_ADDRESS" open "$smart"
-until_ok 10 curl -sf -o /dev/null "http://$NODE_ADDRESS:$smart/shop.git/info/refs?service=git-upload-pack" || give_up "no git server: $(tail -n 1 "$OUT/smart.log")"
-made no-space "$(devfile localhost/dev:1)" "http://$NODE_ADDRESS:$smart/shop.git"
+  git -C "$OUT/git-work/shop" push -q "$OUT/git/shop.git" main
+made no-space "$(devfile localhost/dev:1)" "$GIT_URL/shop.git"
 clone_is() { command_of no-space clone-1 | tee -a "$OUT/clone.log" | grep -q 'the volume is full'; }
 check "a volume that is full" until_ok 90 clone_is
 printf 'no-space | %s s | %s, command clone-1: %s\n' "$(seconds $(($(now_ms) - BEGUN[no-space])))" "$(state no-space)" "$(command_of no-space clone-1)" |

@@ -25,9 +25,10 @@ await step("a file opens, takes typing and is saved", page, out, async () => {
   await until("that nothing is left to save", 15, async () => (await page.locator(".tabs-container .tab.dirty").count()) === 0);
 });
 await shot("edited");
-await step("a terminal runs a command in the pod", page, out, async () => {
-  await terminal(page, 'echo "$(uname -n) $(id -u)" > proof.txt');
+await step("a terminal runs a command in the pod, and pushes what was edited", page, out, async () => {
+  await terminal(page, 'echo "$(uname -n) $(id -u)" > proof.txt; git add notes.txt && git commit -q -m "from the editor" && git push -q && echo yes > pushed.txt');
   await listed(page, "proof.txt", 30_000);
+  await listed(page, "pushed.txt", 30_000);
 });
 await shot("terminal");
 await step("the app of the devfile opens beside it", page, out, async () => {

@@ -97,6 +97,8 @@ helper browser 150 node "$REAL/suites/real-pod.mjs" --out "$OUT" --link "$(sign_
 grep '^the workbench' "$OUT/browser.log" | sed "s/^/note  $SUITE: /"
 check "what was typed is in the pod's file" says mine 'first line
 typed through the browser: déjà vu 42' 'cat /projects/shop/notes.txt'
+same "what was pushed from the editor's terminal is at the git server" 'from the editor by me: typed through the browser: déjà vu 42' \
+  "$(git -C "$OUT/git/shop.git" log -1 --format='%s by %an' other): $(git -C "$OUT/git/shop.git" show other:notes.txt | tail -n 1)"
 check "the terminal's command ran in the pod, as its user" says mine "$(pod_of mine) 5001" 'cat /projects/shop/proof.txt'
 
 # SSH, with no more than a token.
