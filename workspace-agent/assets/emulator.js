@@ -5,9 +5,9 @@ import { FitAddon } from "./addon-fit.mjs";
 import { Terminal } from "./xterm.mjs";
 
 const THEMES = {
-  dark: { background: "#16181b", foreground: "#e6e6e3", cursor: "#e6e6e3", selectionBackground: "#3d5a80" },
+  dark: { background: "#11141a", foreground: "#e6e6e3", cursor: "#e6e6e3", selectionBackground: "#3d5a80" },
   light: {
-    background: "#fbfbfa", foreground: "#1c1c1a", cursor: "#1c1c1a", selectionBackground: "#b5d3f2",
+    background: "#f5f6f9", foreground: "#1c1c1a", cursor: "#1c1c1a", selectionBackground: "#b5d3f2",
     black: "#1c1c1a", red: "#b3261e", green: "#1a6e2e", yellow: "#7a5900", blue: "#0b5cad", magenta: "#8b2f97", cyan: "#0a6b75", white: "#6f6f6a",
     brightBlack: "#5d5d58", brightRed: "#c9372c", brightGreen: "#22863a", brightYellow: "#8a6500", brightBlue: "#1769c2", brightMagenta: "#9f45ab",
     brightCyan: "#117e89", brightWhite: "#3b3b38",

@@ -16,25 +16,26 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
 
 use crate::fields::{GATEWAY_ERROR, GATEWAY_TRACE, tokens};
+use page_look::{LonePage, STYLE};
 
 mod failure;
 pub mod ports;
 
 pub use failure::Failure;
 
-const PAGE: &str = include_str!("assets/failure.html");
-const STYLE: &str = include_str!("assets/failure.css");
-
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const CLEAR_SITE_DATA: HeaderName = HeaderName::from_static("clear-site-data");
 
-/// The page may do nothing but show its own style, and no site may frame it.
+/// The page may do nothing but show its own style and icon, and no site may frame it.
 static PAGE_POLICY: LazyLock<String> = LazyLock::new(|| {
     let hash = BASE64.encode(digest::digest(&digest::SHA256, STYLE.as_bytes()));
     format!(
-        "default-src 'none'; style-src 'sha256-{hash}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        "default-src 'none'; style-src 'sha256-{hash}'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
 });
+
+/// Begin of the facts about a failure, after all that a person is to read.
+const FACTS: &str = "<dl class=\"facts\">";
 
 /// The form of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,10 +102,10 @@ pub fn offer_start(response: &mut Response<Bytes>, address: &str, method_is_head
     }
     let Ok(page) = std::str::from_utf8(response.body()) else { return };
     let link = format!(
-        "<p><a class=\"act\" referrerpolicy=\"unsafe-url\" href=\"{}\">Start it</a></p>\n<dl>",
+        "<p><a class=\"button primary\" referrerpolicy=\"unsafe-url\" href=\"{}\">Start it</a></p>\n{FACTS}",
         address.replace('&', "&amp;")
     );
-    let page = page.replacen("<dl>", &link, 1);
+    let page = page.replacen(FACTS, &link, 1);
     *response.body_mut() = Bytes::from(page);
 }
 
@@ -113,8 +114,8 @@ pub fn offer_start(response: &mut Response<Bytes>, address: &str, method_is_head
 pub fn follow(response: &mut Response<Bytes>, failure: Failure) {
     let Some(seconds) = failure.reload_after_seconds() else { return };
     let Ok(page) = std::str::from_utf8(response.body()) else { return };
-    let line = format!("<p class=\"follows\">This page loads again every {seconds} seconds.</p>\n<dl>");
-    let page = page.replacen("<dl>", &line, 1);
+    let line = format!("<p class=\"follows\">This page loads again every {seconds} seconds.</p>\n{FACTS}");
+    let page = page.replacen(FACTS, &line, 1);
     *response.body_mut() = Bytes::from(page);
     response.headers_mut().insert(REFRESH, HeaderValue::from(seconds));
 }
@@ -136,13 +137,13 @@ fn safe_trace(trace_id: &str) -> &str {
 
 fn page(failure: Failure, trace: &str) -> String {
     let detail = failure.detail().map(|detail| format!("<dt>Detail</dt><dd>{detail}</dd>\n")).unwrap_or_default();
-    PAGE.replace("{style}", STYLE)
-        .replace("{title}", failure.title())
-        .replace("{text}", failure.public_text())
-        .replace("{hint}", failure.hint())
-        .replace("{code}", failure.code())
-        .replace("{detail}", &detail)
-        .replace("{trace}", trace)
+    let body = format!(
+        "<p>{}</p>\n<p class=\"hint\">{}</p>\n{FACTS}\n<dt>Code</dt><dd>{}</dd>\n{detail}<dt>Trace</dt><dd>{trace}</dd>\n</dl>\n",
+        failure.public_text(),
+        failure.hint(),
+        failure.code()
+    );
+    LonePage { title: failure.title(), head: "", body: &body, home: None }.to_html()
 }
 
 fn problem(failure: Failure, trace: &str) -> String {

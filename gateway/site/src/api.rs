@@ -7,33 +7,32 @@
 
 mod agents;
 mod answer;
-mod body;
+pub(crate) mod body;
 mod ci;
 mod clusters;
 mod confirm;
 mod device;
 mod environments;
-mod etag;
-mod events;
-mod external;
+pub(crate) mod etag;
+pub(crate) mod events;
+pub(crate) mod external;
 mod git_credentials;
 mod grpc;
 pub(crate) mod idle;
-mod lifecycle;
+pub(crate) mod lifecycle;
 mod list;
 pub mod openapi;
-mod page;
+pub(crate) mod page;
 pub(crate) mod ports;
 pub(crate) mod presence;
-mod problem;
+pub(crate) mod problem;
 mod replicas;
-mod seats;
-mod sessions;
-mod shares;
+pub(crate) mod seats;
+pub(crate) mod sessions;
+pub(crate) mod shares;
 mod state;
-mod tokens;
+pub(crate) mod tokens;
 mod whoami;
-mod workspace_page;
 mod workspaces;
 
 use std::fmt;
@@ -70,6 +69,7 @@ use gateway_workspaces::cluster_configs::ClusterConfigs;
 use gateway_workspaces::orphans::Orphans;
 use gateway_workspaces::service::Workspaces;
 
+use crate::dashboard;
 use crate::public_host::Stack;
 pub(crate) use answer::RefusalCode;
 pub use ci::{Definitions, NoDefinition};
@@ -138,14 +138,14 @@ pub struct ApiParts {
 }
 
 /// The parts, and what the API itself remembers.
-struct ApiShared {
+pub(crate) struct ApiShared {
     parts: ApiParts,
     codes_by_address: Attempts<IpAddr>,
     codes_by_user: Attempts<UserName>,
-    followers: Arc<Seats>,
+    pub(crate) followers: Arc<Seats>,
     job_followers: Arc<Seats<u64>>,
     operator_followers: Arc<Seats>,
-    uploads: Arc<Seats>,
+    pub(crate) uploads: Arc<Seats>,
 }
 
 impl std::ops::Deref for ApiShared {
@@ -220,7 +220,7 @@ impl Caller {
         self.trace.clone()
     }
 
-    fn user(&self) -> Result<&Principal, ProblemRow> {
+    pub(crate) fn user(&self) -> Result<&Principal, ProblemRow> {
         self.principal.as_ref().ok_or_else(|| ApiProblem::SignInRequired.into())
     }
 
@@ -246,7 +246,7 @@ pub(crate) enum Proof {
 
 /// Returns whether a path has a page for people, which they may come to by a link.
 fn is_page(path: &str) -> bool {
-    path == DEVICE_PATH || path.starts_with(WORKSPACE_PAGES)
+    path == DEVICE_PATH || path.starts_with(WORKSPACE_PAGES) || dashboard::PAGES.contains(&path)
 }
 
 /// Tells whether a cookie speaks for its user on the public host.
@@ -347,8 +347,8 @@ impl Api {
         let api = routes().into_iter().fold(Router::new(), |router, (path, _, methods)| router.route(path, methods));
         let router = Router::new()
             .nest(PREFIX, api)
+            .merge(dashboard::router())
             .route(DEVICE_PATH, get(confirm::show).post(confirm::decide))
-            .route("/workspaces/{name}", get(workspace_page::show).post(workspace_page::act))
             .fallback(async || ProblemRow::from(ApiProblem::NotFound))
             .method_not_allowed_fallback(async || ProblemRow::from(ApiProblem::MethodNotAllowed))
             // Bodies are read by `body`, which has a bound of its own.
@@ -371,7 +371,9 @@ impl Api {
 
     /// Returns whether a path of the public host is answered here.
     pub(crate) fn has(path: &str) -> bool {
-        is_page(path) || path.strip_prefix("/api").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        is_page(path)
+            || path == dashboard::LIVE
+            || path.strip_prefix("/api").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 
     /// Returns the service that answers requests of identified callers. A body is read as far as the API needs it, and never

@@ -6,13 +6,13 @@
 //!   * `api/grpc`: the services of `proto/schema/environments/v1`, on tonic's generated traits.
 //! * `sign_in_pages`: pages that need the identity provider, the store or a body; the others are
 //!   `gateway_auth::sign_in`.
-//! * `ui`: the dashboard, which works without JavaScript.
+//! * `dashboard`: pages for users, which work without JavaScript.
 //! * `zone`: the domain of workspaces, for programs that know the public address only.
 //!
 //! The edge calls this crate through `gateway_edge::service::PublicSite`, and does not know it.
 
 pub mod api;
+mod dashboard;
 pub mod public_host;
 mod sign_in_pages;
-mod ui;
 mod zone;

@@ -28,7 +28,7 @@ use tower::{Service, ServiceBuilder};
 
 use self::layers::EdgeFailure;
 use crate::api::{Api, ApiParts};
-use crate::ui;
+use crate::dashboard;
 use gateway_auth::oidc::provider::Provider;
 use gateway_auth::sign_in::SignIn;
 use gateway_edge::body::ResponseBody;
@@ -154,7 +154,7 @@ impl PublicHost {
             .layer(from_fn_with_state(host.clone(), layers::zone))
             .layer(from_fn_with_state(host.clone(), layers::sign_in_pages))
             .layer(from_fn_with_state(host.clone(), layers::identify_visitor))
-            .service(ui::router(host.clone()));
+            .service(dashboard::files());
         Self { host, api: Stack::new(api), calls: Stack::new(calls), pages: Stack::new(pages) }
     }
 
@@ -242,7 +242,8 @@ mod tests {
         assert_eq!(kind("POST", "/workspaces/app", "application/x-www-form-urlencoded"), Kind::Api);
         assert_eq!(kind("POST", "/grpc.Service/Method", "application/grpc"), Kind::Call);
         assert_eq!(kind("GET", "/grpc.Service/Method", "application/grpc"), Kind::Page);
-        assert_eq!(kind("GET", "/", ""), Kind::Page);
+        assert_eq!(kind("GET", "/", ""), Kind::Api);
+        assert_eq!(kind("GET", "/assets/look.css", ""), Kind::Page);
         assert_eq!(kind("GET", "/.gateway/sign-in", ""), Kind::Page);
     }
 }

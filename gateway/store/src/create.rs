@@ -161,7 +161,7 @@ pub(super) async fn insert_workspace(
     }
     let (name, owner) = (name.clone(), owner.clone());
     let (shares, ports) = ([].into(), [].into());
-    Ok(Workspace { id, name, owner, executor, created_at: now, shares, ports })
+    Ok(Workspace { id, name, owner, executor, created_at: now, display_name: None, shares, ports })
 }
 
 /// Deletes the workspace of that name if it is the owner's and terminated.
@@ -269,6 +269,7 @@ pub(super) async fn delete_workspace(
         "DELETE FROM shares WHERE workspace_id = $1",
         "DELETE FROM named_ports WHERE workspace_id = $1",
         "DELETE FROM tokens WHERE workspace_id = $1",
+        "DELETE FROM pins WHERE workspace_id = $1",
     ] {
         sql(statement).bind(id.0).execute(&mut *transaction).await?;
     }

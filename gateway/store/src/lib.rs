@@ -40,6 +40,7 @@ mod managed;
 mod migrate;
 mod model;
 mod named_ports;
+mod pins;
 mod postgres;
 mod quotas;
 #[cfg(any(test, feature = "testing"))]

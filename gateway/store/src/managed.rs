@@ -105,7 +105,7 @@ pub struct KubernetesState {
 macro_rules! select {
     ($rest:literal) => {
         concat!(
-            "SELECT workspaces.id, workspaces.name, owner, executor, workspaces.created_at, desired, actual, generation, \
+            "SELECT workspaces.id, workspaces.name, owner, executor, workspaces.created_at, display_name, desired, actual, generation, \
              desired_at, actual_at, reason, revision, cluster_id, clusters.name AS cluster, config_version, namespace, \
              applied_generation, deployment_version, termination, start_progress, reported_at, provider, cache_key, project_url, \
              project_ref, tags, failures, retry_at, number, run_key, intent, pipeline, child_pipeline, web_url, token_id, \

@@ -6,8 +6,11 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
+use gateway_types::markup::is_printable;
 use gateway_types::token::{Token, TokenKind};
-use gateway_types::{Audience, ClusterName, GroupName, NamedPort, Port, Share, UnixSeconds, UserName, WorkspaceName};
+use gateway_types::{
+    Audience, ClusterName, DisplayName, GroupName, NamedPort, Port, Share, UnixSeconds, UserName, WorkspaceName,
+};
 
 /// The text is not an id of the kind that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -140,6 +143,8 @@ pub struct Workspace {
     pub executor: Executor,
     /// Time of its creation.
     pub created_at: UnixSeconds,
+    /// The name that people read, if its owner gave it one.
+    pub display_name: Option<DisplayName>,
     /// Its shares, including expired ones.
     pub shares: Arc<[Share]>,
     /// The ports that its devfile or the request for it named; empty in lists.
@@ -267,13 +272,6 @@ impl FromStr for Note {
             Ok(Self(text.to_owned()))
         }
     }
-}
-
-/// Returns whether a character is printable in place: no control, and none that changes the direction of the text after
-/// it.
-fn is_printable(character: char) -> bool {
-    let turns = matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    !character.is_control() && !turns && !matches!(character, '\u{2028}' | '\u{2029}' | '\u{feff}')
 }
 
 /// Properties of a new token, beside its subject.

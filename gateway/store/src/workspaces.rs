@@ -6,7 +6,7 @@ use super::database::{Row, Transaction, sql, sql_of};
 use super::former::NameHold;
 use super::shares::read_share;
 use super::{Executor, Store, StoreError, Workspace, WorkspaceId};
-use gateway_types::{GroupName, Share, UnixSeconds, UserName, WorkspaceName};
+use gateway_types::{DisplayName, GroupName, Share, UnixSeconds, UserName, WorkspaceName};
 
 /// Part of a list of workspaces.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +21,7 @@ pub struct ListPage<'a> {
 macro_rules! seen_by {
     ($groups:literal) => {
         concat!(
-            "SELECT id, name, owner, executor, created_at FROM workspaces WHERE name > $1 AND id IN ( \
+            "SELECT id, name, owner, executor, created_at, display_name FROM workspaces WHERE name > $1 AND id IN ( \
              SELECT id FROM workspaces WHERE owner = $2 AND name > $1 \
              UNION SELECT workspace_id FROM shares WHERE audience = 'user' AND subject = $2 AND subject <> '' \
                AND (expires_at IS NULL OR expires_at > $3) \
@@ -38,7 +38,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
     pub async fn workspace(&self, name: &WorkspaceName) -> Result<Option<Workspace>, StoreError> {
-        let statement = "SELECT id, name, owner, executor, created_at FROM workspaces WHERE name = $1";
+        let statement = "SELECT id, name, owner, executor, created_at, display_name FROM workspaces WHERE name = $1";
         let row = sql(statement).bind(name.as_str()).fetch_optional(&self.readers).await?;
         let Some(row) = row else { return Ok(None) };
         let workspace = read_workspace(&row)?;
@@ -53,7 +53,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
     pub async fn workspace_or_none(&self, name: &WorkspaceName) -> Result<Option<Workspace>, StoreError> {
-        let statement = "SELECT id, name, owner, executor, created_at FROM workspaces WHERE name = $1";
+        let statement = "SELECT id, name, owner, executor, created_at, display_name FROM workspaces WHERE name = $1";
         let row = sql(statement).bind(name.as_str()).fetch_optional(&self.readers).await?;
         let statement = "SELECT port, audience, subject, expires_at FROM shares \
              WHERE workspace_id = (SELECT id FROM workspaces WHERE name = $1) ORDER BY port, audience, subject";
@@ -97,7 +97,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
     pub async fn workspaces(&self) -> Result<Vec<Workspace>, StoreError> {
-        let statement = "SELECT id, name, owner, executor, created_at FROM workspaces ORDER BY name";
+        let statement = "SELECT id, name, owner, executor, created_at, display_name FROM workspaces ORDER BY name";
         let rows = sql(statement).fetch_all(&self.readers).await?;
         rows.iter().map(read_workspace).collect()
     }
@@ -129,7 +129,8 @@ impl Store {
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
     pub async fn workspaces_of(&self, owner: &UserName) -> Result<Vec<Workspace>, StoreError> {
-        let statement = "SELECT id, name, owner, executor, created_at FROM workspaces WHERE owner = $1 ORDER BY name";
+        let statement =
+            "SELECT id, name, owner, executor, created_at, display_name FROM workspaces WHERE owner = $1 ORDER BY name";
         let rows = sql(statement).bind(owner.as_str()).fetch_all(&self.readers).await?;
         rows.iter().map(read_workspace).collect()
     }
@@ -180,6 +181,11 @@ pub(super) async fn find_or_create(
     Ok(WorkspaceId(row.get("id")?))
 }
 
+fn read_display_name(row: &Row) -> Result<Option<DisplayName>, StoreError> {
+    let corrupt = |_| StoreError::Corrupt { table: "workspaces", column: "display_name" };
+    row.get::<Option<&str>>("display_name")?.map(|text| text.parse().map_err(corrupt)).transpose()
+}
+
 pub(super) fn read_workspace(row: &Row) -> Result<Workspace, StoreError> {
     let corrupt = |column| StoreError::Corrupt { table: "workspaces", column };
     Ok(Workspace {
@@ -188,6 +194,7 @@ pub(super) fn read_workspace(row: &Row) -> Result<Workspace, StoreError> {
         owner: row.get::<&str>("owner")?.parse().map_err(|_| corrupt("owner"))?,
         executor: Executor::from_stored(row.get("executor")?).ok_or_else(|| corrupt("executor"))?,
         created_at: UnixSeconds::new(row.get("created_at")?),
+        display_name: read_display_name(row)?,
         shares: Arc::default(),
         ports: Arc::default(),
     })

@@ -5,7 +5,7 @@
 //! * names and addresses: [`WorkspaceName`], [`UserName`], [`ClusterName`], [`ProviderName`], [`Port`], [`Zone`],
 //!   [`PublicUrl`], [`Endpoint`], [`GitHost`]
 //! * workspaces: [`DesiredState`], [`ActualState`], [`Lifecycle`], [`TimeLimits`], [`IdleRecord`], [`blockers`],
-//!   [`start_progress`], [`Share`], [`NamedPort`]
+//!   [`start_progress`], [`Share`], [`NamedPort`], [`DisplayName`]
 //! * users and credentials: [`principal`], [`token`] (what is handed out, with a checksum), [`opaque`] (random ids and their
 //!   digests), [`Secret`] (a text that prints as a mask), [`sign_in_rows`]
 //! * limits: [`Limit`] names each
@@ -16,6 +16,7 @@
 
 pub mod blockers;
 mod cluster;
+mod display_name;
 mod endpoint;
 mod git_host;
 mod idle;
@@ -47,6 +48,7 @@ use thiserror::Error;
 use tunnel_proto::terminal::{EDITOR_PORT, TERMINAL_PORT};
 
 pub use cluster::{BadClusterName, CLUSTER_NAME_BYTES_MAX, ClusterName};
+pub use display_name::{BadDisplayName, DISPLAY_NAME_CHARS_MAX, DisplayName};
 pub use endpoint::{BadEndpoint, ENDPOINT_BYTES_MAX, Endpoint};
 pub use git_host::{BadGitHost, GitHost};
 pub use idle::{

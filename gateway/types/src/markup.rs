@@ -16,6 +16,14 @@ pub fn escape(text: &str) -> String {
     escaped
 }
 
+/// Returns whether a character is printable in place: no control, and none that changes the direction of the text after
+/// it.
+#[must_use]
+pub fn is_printable(character: char) -> bool {
+    let turns = matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    !character.is_control() && !turns && !matches!(character, '\u{2028}' | '\u{2029}' | '\u{feff}')
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

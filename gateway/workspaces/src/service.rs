@@ -5,6 +5,7 @@
 
 mod ci;
 mod error;
+mod places;
 mod ports;
 mod quotas;
 mod variables;
@@ -29,6 +30,7 @@ use workspace_spec::project::Project;
 
 pub use ci::NewOnCi;
 pub use error::WorkspaceError;
+pub use places::{ClusterPlace, Places};
 pub use ports::check as check_ports;
 pub use quotas::QuotaReport;
 use quotas::Written;

@@ -105,7 +105,7 @@ await essential("its link asks, and one click leads to the page that was asked f
   await ask("PATCH", "", { idle_minutes: 600 });
   const woken = await context.newPage();
   await woken.goto(`${app}/some/page?x=1`, { waitUntil: "domcontentloaded" });
-  await woken.click("a.act");
+  await woken.click("a.primary");
   if (!(await woken.textContent("body")).includes(reason)) return "the page does not say why it is stopped";
   if ((await ask("GET", "")).state.desired !== "Stopped") return "a link alone has started it";
   const began = Date.now();

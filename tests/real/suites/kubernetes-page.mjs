@@ -25,11 +25,11 @@ await page.exposeBinding("noteState", (_, state) => {
 });
 await page.addInitScript(() => {
   addEventListener("DOMContentLoaded", () => {
-    const state = document.getElementById("state");
-    if (!state) return;
-    const note = () => window.noteState(state.textContent);
+    if (!document.getElementById("state")) return;
+    // The page puts fresh parts in the place of old ones.
+    const note = () => window.noteState(document.getElementById("state")?.textContent ?? "");
     note();
-    new MutationObserver(note).observe(state, { childList: true, characterData: true, subtree: true });
+    new MutationObserver(note).observe(document.body, { childList: true, characterData: true, subtree: true });
   });
 });
 

@@ -31,7 +31,7 @@ await essential(`${wakes} times, the link of the stopped workspace leads to its 
     // The node still removes what the pod before copied; one who comes back to a workspace has been away for longer.
     await new Promise((resolve) => setTimeout(resolve, 5_000));
     await page.goto(`${app}/?wake=${wake}`, { waitUntil: "domcontentloaded" });
-    await page.click("a.act");
+    await page.click("a.primary");
     const began = Date.now();
     let isThere = false;
     const arrives = page.waitForURL(`${app}/?wake=${wake}`, { timeout: 60_000 }).finally(() => { isThere = true; });

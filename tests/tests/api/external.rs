@@ -86,15 +86,16 @@ async fn page_of_an_external_workspace_shows_its_ports_and_deletes_it() {
     let mut browser = Browser::default();
     browser.follow(&world.gateway.sign_in_link).await;
     let home = format!("http://{}/", world.public());
-    let empty = browser.visit(&home).await.text();
-    assert!(empty.contains(&format!("gateway login --gateway http://{}", world.public())), "{empty}");
+    assert!(browser.visit(&home).await.text().contains("No workspaces yet."));
+    let me = browser.visit(&format!("{home}me")).await.text();
+    assert!(me.contains(&format!("gateway login --gateway http://{}", world.public())), "{me}");
     world.json("POST", "/workspaces", &world.dev(), &external("my-app"), 201).await;
     let address = format!("{home}workspaces/my-app");
     let page = browser.visit(&address).await;
     assert!(page.status() == 200 && page.text().contains("Not connected"), "{}", page.text());
     let agent = world.gateway.agent("my-app").await;
     let page = browser.visit(&address).await.text();
-    assert!(page.contains("Connected") && page.contains("<ul>"), "{page}");
+    assert!(page.contains("Connected for") && page.contains("<table>"), "{page}");
     let form = "sec-fetch-site: same-origin\r\nsec-fetch-mode: navigate\r\nsec-fetch-dest: document\r\n\
         content-type: application/x-www-form-urlencoded\r\naccept: text/html\r\n";
     let foreign = form.replace("same-origin", "cross-site");

@@ -74,7 +74,7 @@ async fn no_path_and_no_program_is_exempt_from_sign_in() {
         "/ping",
         "/favicon.ico",
         "/robots.txt",
-        "/style.css",
+        "/assets/look.css",
         "/.well-known/acme-challenge/x",
         "/.well-known/openid-configuration",
         "/api/v1/openapi.json",

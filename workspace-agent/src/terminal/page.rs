@@ -22,9 +22,12 @@ struct Asset {
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
+const IMAGE: &str = "image/svg+xml";
 const TEXT: &str = "text/plain; charset=utf-8";
 
-static ASSETS: [Asset; 8] = [
+static ASSETS: [Asset; 10] = [
+    own("look.css", STYLE, page_look::STYLE.as_bytes()),
+    own("icon.svg", IMAGE, page_look::ICON.as_bytes()),
     own("terminal.css", STYLE, include_bytes!("../../assets/terminal.css")),
     own("terminal.js", SCRIPT, include_bytes!("../../assets/terminal.js")),
     own("connection.js", SCRIPT, include_bytes!("../../assets/connection.js")),

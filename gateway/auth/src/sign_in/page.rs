@@ -16,6 +16,7 @@ use crate::oidc::identity::NotAdmitted;
 use crate::shape;
 use crate::sign_in::event::SignInEvent;
 use gateway_types::token::NoRandomness;
+use page_look::{LonePage, STYLE};
 
 const GATEWAY_ERROR: HeaderName = HeaderName::from_static("gateway-error");
 
@@ -25,16 +26,11 @@ pub const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-open
 /// The one value of it.
 pub const OPENER_POLICY_OWN: HeaderValue = HeaderValue::from_static("same-origin");
 
-const STYLE: &str = "\
-:root{color-scheme:light dark}\
-body{font:1rem/1.6 system-ui,sans-serif;max-width:34rem;margin:18vh auto 0;padding:0 1.5rem}\
-h1{font-size:1.4rem;line-height:1.3}";
-
 /// Nothing may be loaded, framed or submitted; the one style is named by its hash, computed so that it cannot drift.
 static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
     let hash = STANDARD.encode(digest::digest(&digest::SHA256, STYLE.as_bytes()));
     let policy = format!(
-        "default-src 'none'; style-src 'sha256-{hash}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        "default-src 'none'; style-src 'sha256-{hash}'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     );
     HeaderValue::try_from(policy).unwrap_or(HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'"))
 });
@@ -202,11 +198,7 @@ impl SignInPage {
     pub(super) fn response(self, request: &HeaderMap) -> Response<Bytes> {
         let (status, code, title, text) = self.parts();
         let (media, body) = if shape::accepts_html(request) || code.is_none() {
-            let body = format!(
-                "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
-                 content=\"width=device-width\"><title>{title}</title><style>{STYLE}</style></head>\
-                 <body><main><h1>{title}</h1><p>{text}</p></main></body></html>\n"
-            );
+            let body = page(title, "", &format!("<p>{text}</p>\n"));
             ("text/html; charset=utf-8", body)
         } else {
             let problem = serde_json::json!({
@@ -278,12 +270,9 @@ fn not_admitted(why: NotAdmitted) -> (&'static str, &'static str) {
 /// to end up on this host alone.
 pub(super) fn go_on(address: &str) -> Response<Bytes> {
     let address = address.replace('&', "&amp;").replace('"', "&quot;").replace('<', "&lt;").replace('>', "&gt;");
-    let body = format!(
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
-         content=\"width=device-width\"><meta http-equiv=\"refresh\" content=\"0;url={address}\"><title>Signing out\
-         </title><style>{STYLE}</style></head><body><main><h1>You are signed out here</h1><p><a href=\"{address}\">Sign \
-         out at the identity provider too</a></p></main></body></html>\n"
-    );
+    let refresh = format!("<meta http-equiv=\"refresh\" content=\"0;url={address}\">\n");
+    let link = format!("<p><a href=\"{address}\">Sign out at the identity provider too</a></p>\n");
+    let body = page("You are signed out here", &refresh, &link);
     let mut response = plain(StatusCode::OK, Bytes::from(body));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
     response
@@ -305,6 +294,11 @@ pub(super) fn redirect(
         headers.insert(GATEWAY_ERROR, HeaderValue::from_static("sign_in_required"));
     }
     Ok(response)
+}
+
+/// Writes a page; the first page of the public host, where all but one of them are, is a link away.
+fn page(title: &str, head: &str, body: &str) -> String {
+    LonePage { title, head, body, home: Some("/") }.to_html()
 }
 
 /// Makes a response with the headers that all of them carry: nothing is kept, nothing leaks through a referrer.

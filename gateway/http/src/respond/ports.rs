@@ -4,9 +4,10 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Response};
 
-use super::{PAGE_POLICY, STYLE};
+use super::PAGE_POLICY;
 use gateway_types::markup::escape;
 use gateway_types::{Port, WorkspaceName};
+use page_look::LonePage;
 
 /// Reload interval of the page of a workspace on which nothing listens yet, in seconds.
 const AGAIN_SECONDS: u16 = 5;
@@ -47,7 +48,7 @@ pub fn page(list: &PortList<'_>, method_is_head: bool) -> Response<Bytes> {
         (true, _) => ("It is connected. These ports can be opened:".to_owned(), String::new()),
         (false, false) => ("It is connected. These ports are named, and may have an app:".to_owned(), String::new()),
         (false, true) => {
-            let again = format!("<meta http-equiv=\"refresh\" content=\"{AGAIN_SECONDS}\">");
+            let again = format!("<meta http-equiv=\"refresh\" content=\"{AGAIN_SECONDS}\">\n");
             (
                 "It is connected, and nothing that you may open listens on a port. This page looks again.".to_owned(),
                 again,
@@ -59,13 +60,8 @@ pub fn page(list: &PortList<'_>, method_is_head: bool) -> Response<Bytes> {
         format!("<p class=\"hint\">Any other port is at <code>{pattern}</code>. For an app at this address itself, start the \
                  agent with <code>--default-port PORT</code>.</p>")
     });
-    let page = format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"robots\" content=\"noindex\">{again}\n<title>{name}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n\
-         <h1>{name}</h1>\n<p>{text}</p>\n{list_of}{}\n</main>\n</body>\n</html>\n",
-        pattern.unwrap_or_default()
-    );
+    let body = format!("<p>{text}</p>\n{list_of}{}\n", pattern.unwrap_or_default());
+    let page = LonePage { title: &name, head: &again, body: &body, home: None }.to_html();
     let mut response = Response::new(if method_is_head { Bytes::new() } else { Bytes::from(page) });
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));

@@ -239,6 +239,15 @@ pub enum AuditEvent {
         /// Seconds, `off` or `default`.
         limit: Text,
     },
+    /// A workspace got another display name, or none.
+    WorkspaceRenamed {
+        /// Author of the change.
+        by: Actor,
+        /// The workspace.
+        workspace: Text,
+        /// The name that people read.
+        display_name: Option<Text>,
+    },
     /// The record of a terminated workspace was deleted.
     WorkspaceForgotten {
         /// Author of the change.

@@ -26,8 +26,18 @@ const LARGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 const LARGE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The bytes of a body.
-pub(super) async fn read(body: Body) -> Result<Bytes, ProblemRow> {
+pub(crate) async fn read(body: Body) -> Result<Bytes, ProblemRow> {
     read_within(body, BODY_BYTES_MAX, BODY_TIMEOUT).await
+}
+
+/// Reads a form that may be large, for a user who is known; see [`read_large`].
+pub(crate) async fn read_large_form(
+    request: Request,
+    seats: &Arc<Seats>,
+    user: &UserName,
+) -> Result<(Bytes, ApiPermit), ProblemRow> {
+    let seat = seats.take(user)?;
+    Ok((read_within(request.into_body(), LARGE_BYTES_MAX, LARGE_TIMEOUT).await?, seat))
 }
 
 /// Reads an object that may be large, for a user who is known. No more than `seats` allows may be under way; the seat
@@ -72,6 +82,11 @@ impl<S: Sync> FromRequest<S> for JsonObject {
 }
 
 impl JsonObject {
+    /// Makes one of members that were not read from JSON.
+    pub(super) fn of(members: Map<String, Value>) -> Self {
+        Self(members)
+    }
+
     fn parse(bytes: &[u8], is_json: bool) -> Result<Self, ProblemRow> {
         if bytes.is_empty() {
             return Ok(Self(Map::new()));

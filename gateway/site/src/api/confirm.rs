@@ -152,7 +152,7 @@ fn page(page: &ConfirmPage<'_>) -> Response {
             let text = format!(
                 "{notice}<p>Type the code that <code>gateway login</code> shows on your own screen. If another person \
                  sent you a code, close this page: it would let them act as you.</p>\
-                 <form method=\"get\" action=\"{DEVICE_PATH}\"><input name=\"user_code\"{value} aria-label=\"Code\" \
+                 <form method=\"get\" action=\"{DEVICE_PATH}\"><input type=\"text\" name=\"user_code\"{value} aria-label=\"Code\" \
                  autocomplete=\"off\" autocapitalize=\"characters\" spellcheck=\"false\" maxlength=\"12\" required \
                  autofocus><button>Go on</button></form>"
             );

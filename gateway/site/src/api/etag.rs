@@ -25,7 +25,7 @@ pub(super) fn of_shares(shares: &[Share]) -> String {
 
 /// A condition of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Condition {
+pub(crate) enum Condition {
     /// No condition.
     Absent,
     /// `*`: any value, as long as there is one.

@@ -44,12 +44,12 @@ const START_LOOK_INTERVAL: Duration = Duration::from_millis(200);
 const STORE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Longest silence of a stream, so that no proxy takes it for dead.
-const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
+pub(crate) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// Keeps a proxy (nginx) from buffering events that are to go out at once.
-pub(super) const NO_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+pub(crate) const NO_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 #[utoipa::path(
     get,

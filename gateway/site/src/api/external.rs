@@ -17,7 +17,7 @@ use gateway_types::principal::Principal;
 use gateway_types::{NamedPort, UnixSeconds, WorkspaceName};
 
 /// Makes a workspace and records its maker.
-pub(super) async fn make(
+pub(crate) async fn make(
     api: &ApiShared,
     caller: &Caller,
     principal: &Principal,
@@ -58,7 +58,7 @@ pub(super) async fn create(
 }
 
 /// Deletes an external workspace of the caller: its agent's session, tokens and shares end, and the name is free.
-pub(super) async fn delete(api: &ApiShared, caller: &Caller, name: &WorkspaceName) -> Result<(), ProblemRow> {
+pub(crate) async fn delete(api: &ApiShared, caller: &Caller, name: &WorkspaceName) -> Result<(), ProblemRow> {
     let principal = caller.user()?;
     let slot = api.audit.slot().await?;
     if !api.store.delete_external(name, Some(&principal.user), wall_clock()).await? {

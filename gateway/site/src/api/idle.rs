@@ -19,7 +19,7 @@ use super::workspaces::WorkspaceBody;
 use super::{ApiShared, Caller, actor};
 use gateway_net::audit::{AuditEvent, Text};
 use gateway_store::{ManagedWorkspace, wall_clock};
-use gateway_types::{Activity, IdleLimit, KEEP_TIME, KEEP_TIME_MAX, UnixSeconds, UserName};
+use gateway_types::{Activity, IdleLimit, KEEP_TIME, KEEP_TIME_MAX, UnixSeconds};
 
 /// Use of a managed workspace, and its stop without any; for the owner only.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
@@ -138,7 +138,7 @@ pub(super) async fn keep(
 }
 
 /// Keeps a workspace awake, and records the caller.
-pub(super) async fn keep_for(
+pub(crate) async fn keep_for(
     api: &ApiShared,
     caller: &Caller,
     found: &ManagedWorkspace,
@@ -157,7 +157,7 @@ pub(super) async fn keep_for(
 }
 
 /// Sets the time limit that the owner wants, and records the caller.
-pub(super) async fn limit_idle(
+pub(crate) async fn limit_idle(
     api: &ApiShared,
     caller: &Caller,
     found: &ManagedWorkspace,
@@ -171,26 +171,4 @@ pub(super) async fn limit_idle(
         limit: Text::of(wanted),
     }));
     Ok(managed)
-}
-
-/// Writes when a workspace stops and what counted last, for its owner's pages: a paragraph that warns once the stop is near, and
-/// the button that delays it.
-pub(crate) fn notice(managed: &ManagedWorkspace, reader: &UserName, now: UnixSeconds) -> (String, &'static str) {
-    use gateway_types::IdleStage;
-    use gateway_types::markup::escape;
-
-    let (idle, life) = (&managed.idle, &managed.lifecycle);
-    let Some(told) = idle.told(life, reader) else { return (String::new(), "") };
-    let told = escape(&told);
-    let button = "<button name=\"action\" value=\"keep\">Keep for an hour</button>";
-    match idle.stage(life, now) {
-        IdleStage::Off => (format!("<p class=\"idle\">{told}</p>"), ""),
-        IdleStage::Awake => (format!("<p class=\"idle\">{told}</p>"), button),
-        IdleStage::Announced | IdleStage::Near | IdleStage::Due => (
-            format!(
-                "<p class=\"idle warn\" role=\"alert\">It is about to be stopped, because it is not used: {told}</p>"
-            ),
-            button,
-        ),
-    }
 }

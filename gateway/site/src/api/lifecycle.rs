@@ -8,7 +8,7 @@ use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use http::header::{IF_MATCH, LOCATION};
 use http::{HeaderMap, HeaderValue, StatusCode};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use super::body::{self, JsonFields, JsonObject, text};
@@ -20,7 +20,9 @@ use super::{ApiShared, Caller, PREFIX, actor, answer, external, idle, ports, sha
 use gateway_auth::policy::Visibility;
 use gateway_net::audit::{AuditEvent, Text};
 use gateway_store::{CiProject, Executor, ManagedWorkspace, SecretText, Variable, VariableKind, Workspace, wall_clock};
-use gateway_types::{ClusterName, DesiredState, IdleLimit, NamedPort, ProviderName, UnixSeconds, WorkspaceName};
+use gateway_types::{
+    ClusterName, DesiredState, DisplayName, IdleLimit, NamedPort, ProviderName, UnixSeconds, WorkspaceName,
+};
 use gateway_workspaces::ci::NoTarget;
 use gateway_workspaces::service::{
     BadVariable, NewOn, NewOnCi, NewWorkspace, VARIABLES_MAX, WorkspaceError, check_variables,
@@ -79,9 +81,22 @@ pub(super) async fn create(
     };
     drop(object);
     let name = new.name.clone();
-    let slot = api.audit.slot().await?;
-    let managed = api.lifecycles.create(&principal.user, new, now).await.map_err(problem)?;
+    let managed = make(&api, &caller, new).await?;
     drop(seat);
+    let shown = detail(&api, principal, &managed.workspace, Visibility::Owner, Some(&managed), now).await;
+    let mut response = tagged(answer::json(StatusCode::CREATED, &shown), Some(&managed));
+    if let Ok(location) = HeaderValue::try_from(format!("{PREFIX}/workspaces/{name}")) {
+        response.headers_mut().insert(LOCATION, location);
+    }
+    Ok(response)
+}
+
+/// Makes a workspace that is to run, and records its maker.
+async fn make(api: &ApiShared, caller: &Caller, new: NewWorkspace) -> Result<ManagedWorkspace, ProblemRow> {
+    let principal = caller.user()?;
+    let name = new.name.clone();
+    let slot = api.audit.slot().await?;
+    let managed = api.lifecycles.create(&principal.user, new, wall_clock()).await.map_err(problem)?;
     slot.record(caller.did(AuditEvent::WorkspaceCreated {
         by: actor(principal),
         workspace: Text::of(&name),
@@ -90,12 +105,29 @@ pub(super) async fn create(
     }));
     // The cache may remember that there was none.
     api.workspaces.forget(&name, Instant::now());
-    let shown = detail(&api, principal, &managed.workspace, Visibility::Owner, Some(&managed), now).await;
-    let mut response = tagged(answer::json(StatusCode::CREATED, &shown), Some(&managed));
-    if let Ok(location) = HeaderValue::try_from(format!("{PREFIX}/workspaces/{name}")) {
-        response.headers_mut().insert(LOCATION, location);
+    Ok(managed)
+}
+
+/// Makes a workspace as a form asks for it, which has the members of the API's body.
+pub(crate) async fn make_of(
+    api: &ApiShared,
+    caller: &Caller,
+    members: Map<String, Value>,
+) -> Result<WorkspaceName, ProblemRow> {
+    match read(&JsonObject::of(members))? {
+        WorkspaceRequest::External(name, ports) => {
+            external::make(api, caller, caller.user()?, &name, &ports, wall_clock()).await.map(|made| made.name)
+        }
+        WorkspaceRequest::Managed(new) => make(api, caller, new).await.map(|managed| managed.workspace.name),
     }
-    Ok(response)
+}
+
+/// Says what is wrong with a form, and makes nothing. What only shows when it is made, such as a name that is taken, is not said.
+pub(crate) async fn check_of(api: &ApiShared, caller: &Caller, members: Map<String, Value>) -> Result<(), ProblemRow> {
+    match read(&JsonObject::of(members))? {
+        WorkspaceRequest::External(..) => Ok(()),
+        WorkspaceRequest::Managed(new) => api.lifecycles.check(&caller.user()?.user, &new).await.map_err(problem),
+    }
 }
 
 #[utoipa::path(
@@ -201,16 +233,41 @@ pub(super) async fn remove(
     if !condition.allows_change_of(&state::tag(&managed)) {
         return Err(ApiProblem::Changed.into());
     }
-    let slot = api.audit.slot().await?;
-    api.lifecycles.forget(&managed, now).await.map_err(problem)?;
-    let name = &managed.workspace.name;
-    slot.record(caller.did(AuditEvent::WorkspaceForgotten { by: actor(caller.user()?), workspace: Text::of(name) }));
-    api.workspaces.forget(name, Instant::now());
+    forget(&api, &caller, &managed).await?;
     Ok(answer::done())
 }
 
+/// Forgets a workspace of which nothing is left, and records the caller.
+pub(crate) async fn forget(api: &ApiShared, caller: &Caller, managed: &ManagedWorkspace) -> Result<(), ProblemRow> {
+    let slot = api.audit.slot().await?;
+    api.lifecycles.forget(managed, wall_clock()).await.map_err(problem)?;
+    let name = &managed.workspace.name;
+    slot.record(caller.did(AuditEvent::WorkspaceForgotten { by: actor(caller.user()?), workspace: Text::of(name) }));
+    api.workspaces.forget(name, Instant::now());
+    Ok(())
+}
+
+/// Gives a workspace of the caller's a display name, or takes it away, and records the caller.
+pub(crate) async fn rename(
+    api: &ApiShared,
+    caller: &Caller,
+    workspace: &Workspace,
+    display_name: Option<&DisplayName>,
+) -> Result<(), ProblemRow> {
+    let slot = api.audit.slot().await?;
+    if !api.store.rename(&workspace.name, &workspace.owner, display_name).await? {
+        return Err(ApiProblem::NotFound.into());
+    }
+    slot.record(caller.did(AuditEvent::WorkspaceRenamed {
+        by: actor(caller.user()?),
+        workspace: Text::of(&workspace.name),
+        display_name: display_name.map(Text::of),
+    }));
+    Ok(())
+}
+
 /// Requests another state, and records the caller.
-pub(super) async fn request(
+pub(crate) async fn request(
     api: &ApiShared,
     caller: &Caller,
     managed: ManagedWorkspace,
@@ -244,7 +301,7 @@ pub(super) async fn owned(
 }
 
 /// Loads the managed state of a workspace.
-pub(super) async fn managed_of(api: &ApiShared, workspace: Workspace) -> Result<ManagedWorkspace, ProblemRow> {
+pub(crate) async fn managed_of(api: &ApiShared, workspace: Workspace) -> Result<ManagedWorkspace, ProblemRow> {
     let Workspace { id, executor, .. } = workspace;
     if !executor.is_managed() {
         return Err(ApiProblem::Conflict { reason: "not_managed" }.into());

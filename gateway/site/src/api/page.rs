@@ -15,8 +15,7 @@ use super::Caller;
 use super::problem::{ApiProblem, ProblemRow};
 use gateway_http::fields::GATEWAY_ERROR;
 use gateway_types::principal::{Principal, Via};
-
-const STYLE: &str = include_str!("page.css");
+use page_look::{LonePage, STYLE};
 
 const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
 
@@ -24,45 +23,41 @@ const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-p
 static PLAIN_POLICY: LazyLock<HeaderValue> = LazyLock::new(|| policy(""));
 
 /// Parts of a page.
-pub(super) struct PageContent<'a> {
-    pub(super) status: StatusCode,
-    pub(super) code: Option<&'static str>,
-    pub(super) title: &'a str,
+pub(crate) struct PageContent<'a> {
+    pub(crate) status: StatusCode,
+    pub(crate) code: Option<&'static str>,
+    pub(crate) title: &'a str,
     /// HTML.
-    pub(super) text: &'a str,
+    pub(crate) text: &'a str,
     /// HTML of the head, beside title and style.
-    pub(super) head: &'a str,
+    pub(crate) head: &'a str,
     /// Allows more than [`plain`] pages may.
-    pub(super) policy: HeaderValue,
+    pub(crate) policy: HeaderValue,
 }
 
 /// Makes the policy of a page that may also do what `more` says: directives, each with a semicolon at its end.
-pub(super) fn policy(more: &str) -> HeaderValue {
+pub(crate) fn policy(more: &str) -> HeaderValue {
     let style = hash_of(STYLE);
     let policy = format!(
-        "default-src 'none'; style-src {style}; {more}form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+        "default-src 'none'; style-src {style}; img-src data:; {more}form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     );
     HeaderValue::try_from(policy).unwrap_or(HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'"))
 }
 
 /// Names a style or script by its hash (Content Security Policy Level 3, section 2.3.1).
-pub(super) fn hash_of(text: &str) -> String {
+pub(crate) fn hash_of(text: &str) -> String {
     format!("'sha256-{}'", STANDARD.encode(digest::digest(&digest::SHA256, text.as_bytes())))
 }
 
 /// Makes a page that has nothing but text and forms.
-pub(super) fn plain(status: StatusCode, code: Option<&'static str>, title: &str, text: &str) -> Response {
+pub(crate) fn plain(status: StatusCode, code: Option<&'static str>, title: &str, text: &str) -> Response {
     html(PageContent { status, code, title, text, head: "", policy: PLAIN_POLICY.clone() })
 }
 
 /// Makes a page.
-pub(super) fn html(parts: PageContent<'_>) -> Response {
+pub(crate) fn html(parts: PageContent<'_>) -> Response {
     let PageContent { status, code, title, text, head, policy } = parts;
-    let page = format!(
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
-         content=\"width=device-width, initial-scale=1\"><meta name=\"robots\" content=\"noindex\"><title>{title}</title>\
-         <style>{STYLE}</style>{head}</head><body><main><h1>{title}</h1>{text}</main></body></html>\n"
-    );
+    let page = LonePage { title, head, body: text, home: Some("/") }.to_html();
     let mut response = Response::new(Body::from(page));
     *response.status_mut() = status;
     let headers = response.headers_mut();
@@ -76,7 +71,7 @@ pub(super) fn html(parts: PageContent<'_>) -> Response {
 }
 
 /// Returns the user who is signed in with a browser. A program's token is good for the API, and not for pages.
-pub(super) fn browser(caller: &Caller) -> Result<&Principal, ProblemRow> {
+pub(crate) fn browser(caller: &Caller) -> Result<&Principal, ProblemRow> {
     caller
         .user()
         .ok()
@@ -85,14 +80,14 @@ pub(super) fn browser(caller: &Caller) -> Result<&Principal, ProblemRow> {
 }
 
 /// Returns whether a body is a form.
-pub(super) fn is_form(headers: &HeaderMap) -> bool {
+pub(crate) fn is_form(headers: &HeaderMap) -> bool {
     let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let media = value.and_then(|value| value.split(';').next()).unwrap_or_default();
     media.trim().eq_ignore_ascii_case("application/x-www-form-urlencoded")
 }
 
 /// Returns a parameter if it is there exactly once.
-pub(super) fn only(form: &[u8], name: &str) -> Option<String> {
+pub(crate) fn only(form: &[u8], name: &str) -> Option<String> {
     let mut found = form_urlencoded::parse(form).filter(|(key, _)| key == name);
     let (_, value) = found.next()?;
     found.next().is_none().then(|| value.into_owned())

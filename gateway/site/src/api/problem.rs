@@ -326,9 +326,19 @@ impl From<NoRandomness> for ProblemRow {
     }
 }
 
+/// A fault for people, beside the field of a form that it belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// Name of the field; empty for the whole form.
+    pub(crate) field: String,
+    /// Line of the field's text.
+    pub(crate) line: Option<usize>,
+    pub(crate) text: String,
+}
+
 impl ProblemRow {
     /// Lists mistakes.
-    pub(super) fn invalid(mut mistakes: Vec<Mistake>) -> Self {
+    pub(crate) fn invalid(mut mistakes: Vec<Mistake>) -> Self {
         mistakes.truncate(INVALID_MAX);
         Self { mistakes, ..Self::from(ApiProblem::Invalid) }
     }
@@ -348,7 +358,7 @@ impl ProblemRow {
     }
 
     /// Returns code, status, title and text for people, for refusals that a person can cause with a link or a button.
-    pub(super) fn for_people(&self) -> Option<(&'static str, StatusCode, &'static str, &'static str)> {
+    pub(crate) fn for_people(&self) -> Option<(&'static str, StatusCode, &'static str, &'static str)> {
         let text = match self.refused {
             ApiProblem::NotFound | ApiProblem::Forbidden | ApiProblem::Overloaded { .. } => self.refused.words().1,
             ApiProblem::Conflict { reason: "not_managed" } => {
@@ -376,6 +386,52 @@ impl ProblemRow {
             | ApiProblem::AccessDenied => return None,
         };
         Some((self.refused.code(), self.refused.status(), self.refused.words().0, text))
+    }
+
+    /// Returns what is wrong, line by line, for a page that shows a form again.
+    pub(crate) fn faults(&self) -> Vec<Fault> {
+        let of_place = |place: &FaultLocation| Fault {
+            field: "devfile".to_owned(),
+            line: place.line.and_then(|line| usize::try_from(line).ok()),
+            text: match (place.line, place.path.is_empty()) {
+                (Some(line), true) => format!("line {line}: {}", place.message),
+                (Some(line), false) => format!("line {line}, {}: {}", place.path, place.message),
+                (None, true) => place.message.clone(),
+                (None, false) => format!("{}: {}", place.path, place.message),
+            },
+        };
+        let of_mistake = |mistake: &Mistake| Fault {
+            field: mistake.pointer.trim_start_matches('/').split('/').next().unwrap_or_default().to_owned(),
+            line: None,
+            text: mistake.detail.clone(),
+        };
+        if !self.places.is_empty() {
+            return self.places.iter().map(of_place).collect();
+        }
+        if !self.mistakes.is_empty() {
+            return self.mistakes.iter().map(of_mistake).collect();
+        }
+        let conflict = if let ApiProblem::Conflict { reason } = self.refused { reason } else { "" };
+        let text = match conflict {
+            "name_taken" => "This name is taken: choose another one.",
+            "too_many_tokens" => "You have as many tokens as a user may have: revoke one first.",
+            "limits.external_workspaces_per_user" => {
+                "You have as many workspaces of this kind as a user may have: delete one first."
+            }
+            _ => self.refused.words().1,
+        };
+        let quota = self.quota.as_ref().map(|quota| format!(" {}", quota.told())).unwrap_or_default();
+        vec![Fault { field: String::new(), line: None, text: format!("{text}{quota}") }]
+    }
+
+    /// Returns whether the request is none that a page of ours sends.
+    pub(crate) fn is_malformed(&self) -> bool {
+        matches!(self.refused, ApiProblem::BadRequest { .. } | ApiProblem::SignInRequired)
+    }
+
+    /// Returns the status of its answer.
+    pub(crate) fn status(&self) -> StatusCode {
+        self.refused.status()
     }
 
     /// Writes the document; `{trace}` is filled in by [`seal`](super::answer::seal).

@@ -12,7 +12,7 @@ use gateway_types::UserName;
 
 /// The seats of one kind.
 #[derive(Debug)]
-pub(super) struct Seats<K: Eq + Hash = UserName> {
+pub(crate) struct Seats<K: Eq + Hash = UserName> {
     per_user: usize,
     all: usize,
     /// Names in refusals: of the bound of one user, and of the bound of all.
@@ -23,7 +23,7 @@ pub(super) struct Seats<K: Eq + Hash = UserName> {
 
 /// One seat. Dropping it gives it back.
 #[derive(Debug)]
-pub(super) struct ApiPermit<K: Eq + Hash = UserName> {
+pub(crate) struct ApiPermit<K: Eq + Hash = UserName> {
     seats: Arc<Seats<K>>,
     user: K,
 }
@@ -35,7 +35,7 @@ impl<K: Eq + Hash + Clone> Seats<K> {
     }
 
     /// Takes a seat.
-    pub(super) fn take(self: &Arc<Self>, user: &K) -> Result<ApiPermit<K>, ApiProblem> {
+    pub(crate) fn take(self: &Arc<Self>, user: &K) -> Result<ApiPermit<K>, ApiProblem> {
         let mut taken = self.taken.lock();
         if taken.get(user).is_some_and(|own| *own >= self.per_user) {
             return Err(ApiProblem::TooMany { limit: self.limit_per_user });

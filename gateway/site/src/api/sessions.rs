@@ -83,10 +83,7 @@ struct SignInRow {
 )]
 pub(super) async fn list(State(api): State<Arc<ApiShared>>, caller: Caller) -> Result<Response, ProblemRow> {
     let principal = caller.user()?;
-    let current = match &caller.offered {
-        OfferedCredential::Session(id) => Some(session_name(id)),
-        OfferedCredential::Token(_) | OfferedCredential::Nothing | OfferedCredential::Refused => None,
-    };
+    let current = current(&caller);
     let now = wall_clock();
     let ago = |time: Duration| UnixSeconds::new(now.get().saturating_sub(seconds(time))).to_string();
     let row = |row: SessionRow| BrowserSessionRow {
@@ -129,14 +126,28 @@ pub(super) async fn end(
     caller: Caller,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Response, ProblemRow> {
-    let principal = caller.user()?;
     let name = id.ok().and_then(|Path(id)| id.parse::<SessionName>().ok()).ok_or(ApiProblem::NotFound)?;
+    end_one(&api, &caller, &name).await?;
+    Ok(answer::done())
+}
+
+/// Signs one browser of the caller's out, and records that.
+pub(crate) async fn end_one(api: &ApiShared, caller: &Caller, name: &SessionName) -> Result<(), ProblemRow> {
+    let principal = caller.user()?;
     let slot = api.audit.slot().await?;
-    if !api.sessions.end_one(&principal.user, &name, Instant::now()).await? {
+    if !api.sessions.end_one(&principal.user, name, Instant::now()).await? {
         return Err(ApiProblem::NotFound.into());
     }
-    slot.record(caller.did(signed_out(principal, &[name])));
-    Ok(answer::done())
+    slot.record(caller.did(signed_out(principal, std::slice::from_ref(name))));
+    Ok(())
+}
+
+/// Names the browser that asks, if it is one.
+pub(crate) fn current(caller: &Caller) -> Option<SessionName> {
+    match &caller.offered {
+        OfferedCredential::Session(id) => Some(session_name(id)),
+        OfferedCredential::Token(_) | OfferedCredential::Nothing | OfferedCredential::Refused => None,
+    }
 }
 
 /// Ends all of them: signs out everywhere. Tokens stay; they are listed and revoked on their own.

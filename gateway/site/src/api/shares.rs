@@ -121,34 +121,100 @@ pub(super) async fn replace(
 ) -> Result<Response, ProblemRow> {
     let condition = Condition::read(&headers, &IF_MATCH)?;
     let now = wall_clock();
-    let Workspace { name, owner, shares: present, .. } = owned(&api, &caller, name, now).await?;
+    let workspace = owned(&api, &caller, name, now).await?;
     let wanted = read_shares(&body, now)?;
-    confirm_unknown(&api, &wanted, &present).await?;
+    let after = change(&api, &caller, &workspace, wanted, &condition).await?;
+    Ok(tagged(listed(&after), &after))
+}
+
+/// Replaces the shares of a workspace of the caller's if the condition holds for the present ones, and records the caller.
+async fn change(
+    api: &ApiShared,
+    caller: &Caller,
+    workspace: &Workspace,
+    wanted: Vec<ShareRequest>,
+    condition: &Condition,
+) -> Result<Vec<Share>, ProblemRow> {
+    let now = wall_clock();
+    let Workspace { name, owner, shares: present, .. } = workspace;
+    confirm_unknown(api, &wanted, present).await?;
     let shares: Vec<Share> = wanted.into_iter().map(|wanted| wanted.share).collect();
     let slot = api.audit.slot().await?;
     let expected = |present: &[Share]| condition.allows_change_of(&etag::of_shares(present));
-    let (before, after) = match api.store.replace_shares(&name, &owner, &shares, expected, now).await? {
+    let (before, after) = match api.store.replace_shares(name, owner, &shares, expected, now).await? {
         ShareReplacement::Done { before, after } => (before, after),
         ShareReplacement::NoSuchWorkspace => return Err(ApiProblem::NotFound.into()),
         ShareReplacement::Changed => return Err(ApiProblem::Changed.into()),
     };
     // Here it counts at once; elsewhere within the seconds that a remembered record may be old.
-    api.workspaces.forget(&name, Instant::now());
+    api.workspaces.forget(name, Instant::now());
     let public = after.iter().filter(|share| share.audience == Audience::Public && share.is_live(now));
-    api.public_ports.change(&name, public.map(|share| share.port));
+    api.public_ports.change(name, public.map(|share| share.port));
     let missing = |from: &[Share], of: &[Share]| of.iter().filter(|share| !from.contains(share)).map(told).collect();
     let event = AuditEvent::SharesChanged {
         by: actor(caller.user()?),
-        workspace: Text::of(&name),
+        workspace: Text::of(name),
         added: missing(&before, &after),
         removed: missing(&after, &before),
     };
     slot.record(caller.did(event));
-    Ok(tagged(listed(&after), &after))
+    Ok(after)
+}
+
+/// Opens a port to an audience, beside what is shared already, or changes the end of such a share. `is_unknown_meant`: that the user's
+/// name has no sign-in so far is known.
+pub(crate) async fn add(
+    api: &ApiShared,
+    caller: &Caller,
+    workspace: &Workspace,
+    share: Share,
+    is_unknown_meant: bool,
+) -> Result<(), ProblemRow> {
+    if let Err(refused) = share.check() {
+        return Err(mistake("/audience", refused.to_string()));
+    }
+    let mut wanted = others(workspace, &share);
+    if wanted.len() >= SHARES_MAX {
+        return Err(mistake("/audience", format!("there are {SHARES_MAX} shares already")));
+    }
+    wanted.push(ShareRequest { share, is_unknown_meant });
+    change(api, caller, workspace, wanted, &unchanged(workspace)).await.map(drop)
+}
+
+/// Ends a share. One that has ended already is no mistake.
+pub(crate) async fn end(
+    api: &ApiShared,
+    caller: &Caller,
+    workspace: &Workspace,
+    share: &Share,
+) -> Result<(), ProblemRow> {
+    change(api, caller, workspace, others(workspace, share), &unchanged(workspace)).await.map(drop)
+}
+
+/// Returns the live shares of a workspace but for that of this port and audience.
+fn others(workspace: &Workspace, share: &Share) -> Vec<ShareRequest> {
+    let is_other = |other: &&Share| (other.port, &other.audience) != (share.port, &share.audience);
+    let live = live(workspace);
+    let request = |share: &Share| ShareRequest { share: share.clone(), is_unknown_meant: false };
+    live.iter().filter(is_other).map(request).collect()
+}
+
+/// Returns the condition that the shares are those that were read.
+fn unchanged(workspace: &Workspace) -> Condition {
+    Condition::OneOf(vec![etag::of_shares(&live(workspace))])
+}
+
+fn live(workspace: &Workspace) -> Vec<Share> {
+    let now = wall_clock();
+    workspace.shares.iter().filter(|share| share.is_live(now)).cloned().collect()
+}
+
+fn mistake(pointer: &str, detail: String) -> ProblemRow {
+    ProblemRow::invalid(vec![Mistake { pointer: pointer.to_owned(), detail }])
 }
 
 /// Opens a port as its workspace's devfile proposes, for the owner. Nothing happens where nothing is proposed any more.
-pub(super) async fn open_proposed(
+pub(crate) async fn open_proposed(
     api: &ApiShared,
     caller: &Caller,
     workspace: &Workspace,
@@ -175,7 +241,7 @@ pub(super) async fn open_proposed(
 }
 
 /// Finds a workspace for its owner. Other users who may know of it are told that they may not do that.
-pub(super) async fn owned(
+pub(crate) async fn owned(
     api: &ApiShared,
     caller: &Caller,
     name: Result<Path<String>, PathRejection>,

@@ -293,11 +293,12 @@ async fn body_that_is_too_large_or_no_json_is_refused_by_name() {
 }
 
 #[test]
-fn only_the_api_and_its_page_are_answered_here() {
-    for path in ["/api", "/api/", "/api/v1/whoami", "/api/v2", DEVICE_PATH, "/workspaces/app"] {
+fn only_the_api_and_the_pages_are_answered_here() {
+    let pages = [DEVICE_PATH, "/workspaces/app", "/", "/create", "/me", "/help", "/live"];
+    for path in ["/api", "/api/", "/api/v1/whoami", "/api/v2"].into_iter().chain(pages) {
         assert!(Api::has(path), "{path}");
     }
-    for path in ["/", "/apis", "/.gateway/device/", "/.gateway/sign-in", "/style.css", "/workspaces"] {
+    for path in ["/apis", "/.gateway/device/", "/.gateway/sign-in", "/assets/look.css", "/workspaces", "/livestock"] {
         assert!(!Api::has(path), "{path}");
     }
 }

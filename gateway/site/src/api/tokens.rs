@@ -8,6 +8,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use http::{StatusCode, Uri};
 use serde::Serialize;
+use serde_json::{Map, Value};
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
@@ -175,12 +176,19 @@ pub(super) async fn create(
     caller: Caller,
     body: JsonObject,
 ) -> Result<Response, ProblemRow> {
+    let request = read(&body)?;
+    let made = make(&api, &caller, request).await?;
+    Ok(answer::json(StatusCode::CREATED, &made))
+}
+
+/// Makes a token, and records its maker.
+async fn make(api: &ApiShared, caller: &Caller, request: TokenRequest) -> Result<CreatedToken, ProblemRow> {
     let principal = caller.user()?;
-    let TokenRequest { kind, workspace, lasting, note } = read(&body)?;
+    let TokenRequest { kind, workspace, lasting, note } = request;
     let now = wall_clock();
     let terms = Terms { note, expires_at: lasting.map(|time| now.later(time)) };
     if let Some(workspace) = &workspace {
-        own_workspace(&api, &caller, workspace, now).await?;
+        own_workspace(api, caller, workspace, now).await?;
     }
     let slot = api.audit.slot().await?;
     let created = match &workspace {
@@ -202,8 +210,16 @@ pub(super) async fn create(
         note: terms.note.as_ref().map(|note| Text::new(note.as_str())),
     };
     slot.record(caller.did(event));
-    let made = CreatedToken { id: made.id.to_string(), token: made.token.reveal().to_owned(), expires_at };
-    Ok(answer::json(StatusCode::CREATED, &made))
+    Ok(CreatedToken { id: made.id.to_string(), token: made.token.reveal().to_owned(), expires_at })
+}
+
+/// Makes a token as a form asks for it, which has the members of the API's body. Returns its text.
+pub(crate) async fn make_of(
+    api: &ApiShared,
+    caller: &Caller,
+    members: Map<String, Value>,
+) -> Result<String, ProblemRow> {
+    make(api, caller, read(&JsonObject::of(members))?).await.map(|made| made.token)
 }
 
 /// Makes an external workspace of the caller's, if there is none of the name.
@@ -260,14 +276,19 @@ pub(super) async fn revoke(
     caller: Caller,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Response, ProblemRow> {
+    revoke_one(&api, &caller, token_id(id)?).await?;
+    Ok(answer::done())
+}
+
+/// Revokes a token of the caller's, and records that.
+pub(crate) async fn revoke_one(api: &ApiShared, caller: &Caller, id: TokenId) -> Result<(), ProblemRow> {
     let principal = caller.user()?;
-    let id = token_id(id)?;
     let slot = api.audit.slot().await?;
     let revoked = api.store.revoke_own_token(&principal.user, id, wall_clock()).await?;
     let hash = revoked.ok_or(ApiProblem::NotFound)?;
     slot.record(caller.did(AuditEvent::TokenRevoked { by: actor(principal), token: Text::of(id) }));
     api.identities.forget_token(&hash, Instant::now());
-    Ok(answer::done())
+    Ok(())
 }
 
 #[utoipa::path(

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::{Arrival, Delivery, Host};
 use crate::api::{Caller, Proof, RefusalCode};
 use crate::sign_in_pages::is_sign_in;
-use crate::{ui, zone};
+use crate::zone;
 use gateway_auth::policy::RequestShape;
 use gateway_auth::request::OfferedCredential;
 use gateway_auth::shape::{self, Here};
@@ -143,13 +143,12 @@ pub(super) async fn sign_in_pages(
 pub(super) async fn identify_visitor(
     State(host): State<Arc<Host>>,
     Extension(arrival): Extension<Arrival>,
-    mut request: Request,
+    request: Request,
     next: Next,
 ) -> Result<Response, EdgeFailure> {
     let offered = OfferedCredential::read(request.headers(), host.api.parts().site.cookies());
     let principal = host.visitors.visitor(&offered, &arrival.origin, Instant::now()).await?;
     arrival.found(principal.as_ref());
-    request.extensions_mut().insert(ui::Visitor(principal));
     Ok(next.run(request).await)
 }
 

@@ -17,7 +17,7 @@ const POLICY: &str = "default-src 'self'; connect-src 'self' ws: wss:; base-uri 
 /// Bytes of the digest that go into an entity tag; enough that two versions never share one.
 const TAG_BYTES: usize = 12;
 
-const ICON: &str = r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" rx="8" fill="#23655a"/><path d="M7 23v-6a9 9 0 0 1 18 0v6" fill="none" stroke="#fff" stroke-width="3" stroke-linecap="round"/><path d="M13 23v-5a3 3 0 0 1 6 0v5" fill="none" stroke="#9fd8c9" stroke-width="3" stroke-linecap="round"/></svg>"##;
+const ICON: &str = page_look::ICON;
 
 const PARTS: [AssetPart; 4] = [
     AssetPart { path: "/", media_type: "text/html; charset=utf-8", text: include_str!("../assets/index.html") },

@@ -30,7 +30,7 @@ async fn name_sticks_to_the_person_and_cannot_be_taken_over() {
     site.provider.claim("preferred_username", json!("root"));
     let mut browser = site.signed_in().await;
     let page = browser.visit(&site.public("/")).await;
-    assert!(page.text().contains("<span>ann</span>"), "{page:?}");
+    assert!(page.text().contains("<span class=\"user\">ann</span>"), "{page:?}");
     // Somebody else calls themselves `ann` at the provider.
     site.provider.person("u-eve", "ANN", &[]);
     let (status, code, mut eve) = site.outcome().await;

@@ -104,7 +104,7 @@ impl ProblemRow {
     }
 
     /// Returns whether it is this refusal.
-    pub(in crate::api) fn is(&self, refused: ApiProblem) -> bool {
+    pub(crate) fn is(&self, refused: ApiProblem) -> bool {
         self.refused == refused
     }
 

@@ -47,6 +47,18 @@ pub(in crate::api) struct CountedRow {
     storage_bytes: u64,
 }
 
+impl QuotaRow {
+    /// Says which limits it is about, and what could make room.
+    pub(super) fn told(&self) -> String {
+        let limits: Vec<&str> = self.exceeded.iter().map(|row| row.message.as_str()).collect();
+        let owned: Vec<&str> = self.owned.iter().map(|row| row.name.as_str()).collect();
+        match owned.is_empty() {
+            true => limits.join("; "),
+            false => format!("{}. Yours that count there: {}", limits.join("; "), owned.join(", ")),
+        }
+    }
+}
+
 impl ProblemRow {
     /// Lists the limits that a request would break.
     pub(in crate::api) fn quota(over: &OverQuota) -> Self {

@@ -4,28 +4,27 @@ use std::collections::BTreeMap;
 
 use gateway_store::ManagedWorkspace;
 use gateway_types::UserName;
-use gateway_types::markup::escape;
 use gateway_types::quota::QuotaItem;
 use gateway_workspaces::service::{QuotaReport, Workspaces};
 
 /// Most clusters that are shown: each is a question to the store.
 const CLUSTERS_MAX: usize = 4;
 
-/// Writes a line for each cluster of these workspaces that bounds what a user takes. What cannot be read is left out: the list does
+/// Returns a line for each cluster of these workspaces that bounds what a user takes. What cannot be read is left out: the list does
 /// not depend on it.
 pub(super) async fn lines(
     workspaces: &Workspaces,
     managed: impl Iterator<Item = &ManagedWorkspace>,
     user: &UserName,
-) -> String {
+) -> Vec<String> {
     let clusters = managed.filter_map(|managed| managed.kubernetes());
     let clusters: BTreeMap<_, _> = clusters.map(|state| (&state.cluster_name, state.cluster)).collect();
-    let mut lines = String::new();
+    let mut lines = Vec::new();
     for (name, cluster) in clusters.into_iter().take(CLUSTERS_MAX) {
         if let Ok(report) = workspaces.quota_report(cluster, user).await
             && let Some(line) = line(&report)
         {
-            lines.push_str(&format!("<p class=\"usage\">Yours in {}: {line}</p>", escape(name.as_str())));
+            lines.push(format!("Yours in {name}: {line}"));
         }
     }
     lines
