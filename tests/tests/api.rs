@@ -18,6 +18,8 @@ mod audit;
 mod callers;
 #[path = "api/cli.rs"]
 mod cli;
+#[path = "api/dashboard.rs"]
+mod dashboard;
 #[path = "api/device.rs"]
 mod device;
 #[path = "api/doors.rs"]

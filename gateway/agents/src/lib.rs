@@ -12,6 +12,8 @@
 //! Afterwards [`revocation`] re-authorises agents while they are connected, and [`expiry`] ends sessions whose credential
 //! has ended or was taken back.
 //!
+//! [`traffic`] remembers an hour of each session's payload.
+//!
 //! Above are the edge, which opens channels, and the controllers, which send desired state. Below are the store, sign-in's
 //! token checks and `tunnel-link`.
 
@@ -30,3 +32,4 @@ pub mod revocation;
 pub mod service;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod traffic;

@@ -8,8 +8,9 @@
 
 use std::net::IpAddr;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -22,7 +23,7 @@ use gateway_auth::request::{Identities, OfferedCredential};
 use gateway_http::respond::Failure;
 use gateway_net::audit::{Audit, AuditEvent, AuditRecord, Credential, Text, WhyEnded};
 use gateway_net::limits::CredentialCounters;
-use gateway_types::{Port, UserName};
+use gateway_types::{Port, UserName, WorkspaceName};
 
 /// One credential, used on one connection towards one port.
 #[derive(Debug)]
@@ -38,6 +39,10 @@ pub(crate) struct AccessWatch {
     uses: AtomicUsize,
     ended: CancellationToken,
     why: OnceLock<Failure>,
+    /// Number among those of this process.
+    number: u64,
+    since: Instant,
+    peer: IpAddr,
     recorded: Option<Recorded>,
 }
 
@@ -46,8 +51,23 @@ pub(crate) struct AccessWatch {
 struct Recorded {
     audit: Audit,
     access: u64,
-    since: Instant,
-    peer: IpAddr,
+}
+
+/// Access to a port of a workspace that is in use now, for the workspace's owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenAccess {
+    /// Its number among those of this process.
+    pub number: u64,
+    /// The user; `None` without a sign-in.
+    pub user: Option<UserName>,
+    /// The port.
+    pub port: Port,
+    /// Time since it began.
+    pub open_for: Duration,
+    /// Address of the client.
+    pub peer: IpAddr,
+    /// Requests and streams of it under way.
+    pub uses: usize,
 }
 
 /// Use of a watch by one request, body or stream under way.
@@ -121,15 +141,15 @@ impl AccessWatch {
     }
 
     fn record_end(&self, why: WhyEnded) {
-        let Some(Recorded { audit, access, since, peer }) = &self.recorded else { return };
+        let Some(Recorded { audit, access }) = &self.recorded else { return };
         let event = AuditEvent::AccessEnded {
             access: *access,
             workspace: Text::of(&self.address.name),
             port: self.port.get(),
             why,
-            seconds: since.elapsed().as_secs(),
+            seconds: self.since.elapsed().as_secs(),
         };
-        audit.record(AuditRecord::new(event).at_peer(*peer));
+        audit.record(AuditRecord::new(event).at_peer(self.peer));
     }
 
     /// Returns whether it has ended.
@@ -191,12 +211,13 @@ pub struct Watches {
     all: Mutex<Vec<Weak<AccessWatch>>>,
     audit: Audit,
     activities: Arc<Activities>,
+    numbers: AtomicU64,
 }
 
 impl Watches {
     /// Creates an empty set that records its accesses in `audit`, and notes what counts as use in `activities`.
     pub fn new(audit: Audit, activities: Arc<Activities>) -> Self {
-        Self { all: Mutex::default(), audit, activities }
+        Self { all: Mutex::default(), audit, activities, numbers: AtomicU64::new(1) }
     }
 
     /// Returns the last use of all workspaces.
@@ -236,6 +257,9 @@ impl Watches {
             uses: AtomicUsize::new(0),
             ended: CancellationToken::new(),
             why: OnceLock::new(),
+            number: self.numbers.fetch_add(1, Ordering::Relaxed),
+            since: Instant::now(),
+            peer: asking.peer,
             recorded: self.audit.wants_accesses().then(|| self.record_begin(asking, address, grant)),
         });
         let first_use = WatchUse::new(watch.clone());
@@ -258,7 +282,35 @@ impl Watches {
         };
         let peer = asking.peer;
         self.audit.record(AuditRecord::new(event).at_peer(peer).with(asking.credential()));
-        Recorded { audit: self.audit.clone(), access, since: Instant::now(), peer }
+        Recorded { audit: self.audit.clone(), access }
+    }
+
+    /// Returns what is open at a workspace now, the oldest first, here and not at other replicas.
+    #[must_use]
+    pub fn open_at(&self, workspace: &WorkspaceName) -> Vec<OpenAccess> {
+        let open = self.in_use().into_iter().filter(|watch| watch.address.name == *workspace && !watch.is_ended());
+        let mut open: Vec<_> = open
+            .map(|watch| OpenAccess {
+                number: watch.number,
+                user: watch.user.clone(),
+                port: watch.port,
+                open_for: watch.since.elapsed(),
+                peer: watch.peer,
+                uses: watch.uses.load(Ordering::Relaxed),
+            })
+            .collect();
+        open.sort_by_key(|access| access.number);
+        open
+    }
+
+    /// Ends one access to a workspace, with everything that it has open. Its user may come again, as long as they are allowed to.
+    /// Returns whether there is such an access.
+    pub fn end_one(&self, workspace: &WorkspaceName, number: u64) -> bool {
+        let found = self.in_use().into_iter().find(|watch| watch.number == number && watch.address.name == *workspace);
+        found.is_some_and(|watch| {
+            watch.end(Failure::SessionLost);
+            true
+        })
     }
 
     /// Returns the watches that are used now, and forgets those whose connection and streams are gone.
@@ -317,6 +369,22 @@ mod tests {
         let guest = Arc::new(limits.arrive_operator(IpAddr::from([127, 0, 0, 1]), now));
         let port = WorkspacePort { workspace: "one".parse().expect("a name"), port: Port::new(80).expect("a port") };
         limits.counters(&guest, None, &port, now)
+    }
+
+    #[test]
+    fn owner_sees_what_is_open_and_ends_one() {
+        let (watches, address, last, identities) = (Watches::default(), address(), LastWatch::default(), identities());
+        let used =
+            watches.watch(&last, &asking(&identities, &OfferedCredential::Nothing), &address, &grant(), counters);
+        let app = "app".parse().unwrap();
+        let open = watches.open_at(&app);
+        let told: Vec<_> =
+            open.iter().map(|one| (one.user.as_ref().map(UserName::as_str), one.port.get(), one.uses)).collect();
+        assert_eq!(told, [(Some("ann"), 80, 1)]);
+        assert_eq!(watches.open_at(&"other".parse().unwrap()), []);
+        assert!(!watches.end_one(&"other".parse().unwrap(), open[0].number), "of another workspace");
+        assert!(watches.end_one(&app, open[0].number) && used.is_ended());
+        assert_eq!(watches.open_at(&app), []);
     }
 
     #[test]

@@ -50,6 +50,7 @@ use tunnel_link::drain::Drain;
 
 use gateway_agents::peers::MaybePeers;
 use gateway_agents::registry::Registry;
+use gateway_agents::traffic::Traffic;
 use gateway_auth::attempts::Attempts;
 use gateway_auth::browser::{BrowserSessions, session_name};
 use gateway_auth::cache::Cache;
@@ -59,6 +60,7 @@ use gateway_auth::public_ports::PublicPorts;
 use gateway_auth::request::{Identities, OfferedCredential};
 use gateway_auth::site::{Site, WORKSPACE_PAGES};
 use gateway_ci::downloads::Downloads;
+use gateway_edge::watches::Watches;
 use gateway_git::credentials::GitCredentials;
 use gateway_http::host::HostRules;
 use gateway_net::audit::{Actor, Audit, AuditEvent, AuditRecord, Credential, Text, Unrecordable};
@@ -115,6 +117,10 @@ pub struct ApiParts {
     pub workspaces: Arc<Cache<WorkspaceName, Workspace>>,
     /// Ports that are open without a sign-in.
     pub public_ports: Arc<PublicPorts>,
+    /// What users have open at workspaces.
+    pub accesses: Arc<Watches>,
+    /// Traffic of agents' sessions over the last hour.
+    pub traffic: Arc<Traffic>,
     /// The audit log.
     pub audit: Audit,
     /// Takes owners' requests for their workspaces.
@@ -225,7 +231,7 @@ impl Caller {
     }
 
     /// Makes a record of an event that this caller caused.
-    fn did(&self, event: AuditEvent) -> AuditRecord {
+    pub(crate) fn did(&self, event: AuditEvent) -> AuditRecord {
         let credential = match &self.offered {
             OfferedCredential::Session(id) => Credential::Session { id: Text::of(session_name(id)) },
             OfferedCredential::Token(hash) => Credential::TokenHash(*hash),
@@ -263,7 +269,7 @@ fn cookie_counts(shape: RequestShape) -> bool {
 }
 
 /// Names a user as the author of a change.
-fn actor(principal: &Principal) -> Actor {
+pub(crate) fn actor(principal: &Principal) -> Actor {
     Actor::User(Text::of(&principal.user))
 }
 
@@ -297,6 +303,7 @@ fn routes() -> Vec<Route> {
             get(workspaces::show).patch(lifecycle::change).delete(lifecycle::remove),
         ),
         ("/workspaces/{name}/events", &["get"], get(events::follow)),
+        ("/workspaces/{name}/hand-over", &["post"], post(external::hand_over_asked)),
         ("/workspaces/{name}/keep", &["post"], post(idle::keep)),
         ("/workspaces/{name}/shares", &["get", "put"], get(shares::show).put(shares::replace)),
         ("/agents", &["get"], get(agents::list)),

@@ -19,6 +19,7 @@ use gateway_agents::admission::{Admission, Owners, SessionFactory};
 use gateway_agents::peers::MaybePeers;
 use gateway_agents::registry::Registry;
 use gateway_agents::service::AgentService;
+use gateway_agents::traffic::Traffic;
 use gateway_auth::cache::Cache;
 use gateway_auth::public_ports::PublicPorts;
 use gateway_auth::request::Identities;
@@ -61,6 +62,7 @@ pub(super) struct Base {
     pub(super) upstreams: Arc<Upstreams>,
     pub(super) metrics: Metrics,
     pub(super) audit: Audit,
+    pub(super) traffic: Arc<Traffic>,
     pub(super) limits: Arc<UsageLimits>,
     pub(super) drain: Drain,
 }
@@ -72,6 +74,7 @@ struct UserFacing {
     followers: Arc<EventStreams>,
     workspaces: Arc<Cache<WorkspaceName, Workspace>>,
     public_ports: Arc<PublicPorts>,
+    watches: Arc<Watches>,
 }
 
 /// Services that the API offers to users and programs.
@@ -177,6 +180,7 @@ impl Base {
             store,
             metrics,
             audit,
+            traffic: Arc::default(),
             limits,
         };
         Ok((base, writer, joined))
@@ -226,9 +230,12 @@ fn public_host(
         followers: Arc::new(EventStreams::default()),
         workspaces: Arc::new(Cache::bridging(remembered.clone())),
         public_ports: Arc::new(PublicPorts::default()),
+        watches: Arc::new(Watches::new(base.audit.clone(), Arc::default())),
     };
     let api = ApiParts {
         public_ports: shared.public_ports.clone(),
+        accesses: shared.watches.clone(),
+        traffic: base.traffic.clone(),
         store: base.store.clone(),
         registry: base.registry.clone(),
         peers: services.peers,
@@ -289,7 +296,7 @@ fn edge(
             workspaces: shared.workspaces,
             lives: Cache::bridging(base.store.availability().clone()),
             public_ports: shared.public_ports,
-            watches: Watches::new(base.audit.clone(), Arc::default()),
+            watches: shared.watches,
             followers: shared.followers,
             store: base.store.clone(),
         },

@@ -32,7 +32,7 @@ struct BusyWatch {
 }
 
 impl App {
-    /// Starts the tasks that record the use of workspaces.
+    /// Starts the tasks that record the use of workspaces, and their traffic.
     pub(super) fn record_use(&self, background: &Drain) {
         let (store, activities) = (&self.base.store, self.edge.access.watches.activities());
         let Idle { record_interval, busy_max } = self.config.idle;
@@ -43,6 +43,7 @@ impl App {
             interval: record_interval,
             busy_max,
         };
+        background.spawn(self.base.traffic.clone().run(self.base.registry.clone(), self.closed.clone()));
         background.spawn(busy.run(self.closed.clone()));
         background.spawn(activities.clone().record(store.clone(), record_interval, self.closed.clone()));
     }

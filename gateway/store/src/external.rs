@@ -65,6 +65,59 @@ impl Store {
     }
 }
 
+/// Outcome of handing a workspace over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandOver {
+    /// It is the other user's now.
+    Done,
+    /// There is no such external workspace, or it is another user's.
+    NoSuchWorkspace,
+    /// The other user has as many as they may have.
+    TooMany,
+}
+
+impl Store {
+    /// Gives an external workspace of `owner` to another user, who may have `most` of them. What the former owner gave out ends: shares,
+    /// and the tokens of its agent.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`]; then nothing is changed.
+    ///
+    /// # Cancel safety
+    /// Dropped before it returns, it does everything or nothing.
+    pub async fn hand_over(
+        &self,
+        name: &WorkspaceName,
+        owner: &UserName,
+        to: &UserName,
+        most: u32,
+    ) -> Result<HandOver, StoreError> {
+        let mut transaction = self.write(About::WorkspacesOf(to.as_str())).await?;
+        let statement = "SELECT count(*) AS theirs FROM workspaces WHERE owner = $1 AND executor = $2";
+        let row = sql(statement).bind(to.as_str()).bind(Executor::External.as_str());
+        let theirs: i64 = row.fetch_one(&mut transaction).await?.get("theirs")?;
+        if theirs >= i64::from(most) {
+            return Ok(HandOver::TooMany);
+        }
+        let statement =
+            "UPDATE workspaces SET owner = $1 WHERE name = $2 AND owner = $3 AND executor = $4 RETURNING id";
+        let row = sql(statement).bind(to.as_str()).bind(name.as_str()).bind(owner.as_str());
+        let row = row.bind(Executor::External.as_str()).fetch_optional(&mut transaction).await?;
+        let Some(row) = row else { return Ok(HandOver::NoSuchWorkspace) };
+        let id: i64 = row.get("id")?;
+        for statement in [
+            "DELETE FROM agent_token_uses WHERE workspace_id = $1",
+            "DELETE FROM shares WHERE workspace_id = $1",
+            "DELETE FROM tokens WHERE workspace_id = $1",
+            "DELETE FROM pins WHERE workspace_id = $1",
+        ] {
+            sql(statement).bind(id).execute(&mut transaction).await?;
+        }
+        transaction.commit().await?;
+        Ok(HandOver::Done)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::each::each;
@@ -97,6 +150,23 @@ mod tests {
                 store.create_external(&name("a"), &ann, Some(2), &[], NOW).await.is_ok(),
                 "the name is free for its owner"
             );
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn workspace_that_is_handed_over_brings_nothing_of_its_former_owner() {
+        each(async |store| {
+            let (ann, bob) = ("ann".parse().unwrap(), "bob".parse().unwrap());
+            let token = store.create_agent_token(&name("a"), &ann, NOW).await.unwrap();
+            let share = Share { port: Port::new(80).unwrap(), audience: Audience::Public, expires_at: None };
+            assert!(store.share(&name("a"), &share, &ann, NOW).await.unwrap());
+            assert_eq!(store.hand_over(&name("a"), &bob, &bob, 10).await.unwrap(), HandOver::NoSuchWorkspace);
+            assert_eq!(store.hand_over(&name("a"), &ann, &bob, 0).await.unwrap(), HandOver::TooMany);
+            assert_eq!(store.hand_over(&name("a"), &ann, &bob, 1).await.unwrap(), HandOver::Done);
+            let there = store.workspace(&name("a")).await.unwrap().unwrap();
+            assert_eq!((there.owner, there.shares.len()), (bob, 0));
+            assert!(store.list_tokens().await.unwrap().iter().all(|left| left.id != token.id));
         })
         .await;
     }

@@ -1,7 +1,7 @@
 //! The database: workspaces, tokens, users and clusters, in SQLite or PostgreSQL.
 //!
 //! * `database`, `sqlite`, `postgres`, `migrate`, `json`: one statement for both databases, their pools and their schema.
-//! * `workspaces`, `managed`, `create`, `lifecycles`, `idle`, `former`, `external`, `ids`, `variables`: workspaces.
+//! * `workspaces`, `managed`, `create`, `lifecycles`, `idle`, `former`, `external`, `pins`, `ids`, `variables`: workspaces.
 //! * `ci`, `environments`, `clusters`: runs of CI jobs, environments, clusters with their configurations.
 //! * `tokens`, `rotate`, `single_use_tokens`, `users`, `sign_ins`, `shared_sign_ins`, `shares`: credentials and rights. `changes`
 //!   is the feed of their changes that gateways read.
@@ -89,6 +89,7 @@ pub use environments::{
     KeptOnStop, NewEnvironment, NewPreparation, Preparation, PreparationEnd, PreparationId, PreparationStatus,
     StateSet, StoredEnvironment, Tries,
 };
+pub use external::HandOver;
 pub use fence::Fence;
 pub use gateway_types::quota::{Needs, Quotas};
 pub use generations::{ProvedAgent, SealedAdmission, SealedAgent, SealedGeneration};

@@ -62,6 +62,21 @@ await step("a port is shared and revoked in place", page, out, async () => {
   const left = await (await api("GET", "/workspaces/laptop/shares")).json();
   if (left.shares.length) return JSON.stringify(left);
 });
+await step("what is open is seen, and ended by its owner", page, out, async () => {
+  const socket = await page.context().newPage();
+  await socket.goto(`http://${port}-laptop.localhost:${new URL(site).port}/`);
+  await socket.evaluate(() => {
+    const open = new WebSocket(`ws://${location.host}/`);
+    window.closed = new Promise((resolve) => open.addEventListener("close", () => resolve(true)));
+    return new Promise((resolve) => open.addEventListener("open", resolve));
+  });
+  await page.goto(`${site}/workspaces/laptop`);
+  const row = page.getByRole("row", { name: new RegExp(`dev ${port}`) });
+  await row.getByRole("button").click();
+  await socket.evaluate(() => window.closed);
+  await page.waitForURL(`${site}/workspaces/laptop`);
+  await socket.close();
+});
 await step("a form with a mistake says what is wrong, and changes nothing", page, out, async () => {
   await page.getByText("Share a port").click();
   await page.getByLabel("Port", { exact: true }).fill("60022");

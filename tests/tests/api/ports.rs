@@ -72,7 +72,7 @@ async fn devfile_and_request_name_ports_and_nothing_is_open_before_the_owner_say
     assert_eq!((&shares["shares"][0]["port"], &shares["shares"][0]["audience"]), (&3000.into(), &"public".into()));
     let detail = world.json("GET", "/workspaces/app", &world.dev(), "", 200).await;
     assert_eq!(named(&detail)[0], "3000 web http1 auto -", "it is no proposal any more");
-    assert!(!browser.visit(&page).await.text().contains("wants to be open"));
+    assert!(!browser.visit(&page).await.text().contains("port 3000 (web) wants to be open"));
 }
 
 #[tokio::test]

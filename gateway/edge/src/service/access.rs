@@ -31,7 +31,7 @@ pub struct Access {
     /// Ports that are open without a sign-in.
     pub public_ports: Arc<PublicPorts>,
     /// Watches of requests and streams under way.
-    pub watches: Watches,
+    pub watches: Arc<Watches>,
     /// Event streams that are open.
     pub followers: Arc<EventStreams>,
     /// The database, for what no cache has.

@@ -239,6 +239,26 @@ pub enum AuditEvent {
         /// Seconds, `off` or `default`.
         limit: Text,
     },
+    /// The owner of a workspace ended what a user had open there.
+    AccessEndedByOwner {
+        /// Author of the end.
+        by: Actor,
+        /// The workspace.
+        workspace: Text,
+        /// The port.
+        port: u16,
+        /// The user whose access it was; `None` without a sign-in.
+        user: Option<Text>,
+    },
+    /// A workspace that runs elsewhere was given to another user, without its shares and tokens.
+    WorkspaceHandedOver {
+        /// Author of the change.
+        by: Actor,
+        /// The workspace.
+        workspace: Text,
+        /// Its owner from now on.
+        to: Text,
+    },
     /// A workspace got another display name, or none.
     WorkspaceRenamed {
         /// Author of the change.

@@ -75,16 +75,13 @@ pub(super) async fn create(
     // Devfiles are large: the caller is known before a byte of them is read.
     let (object, seat) = body::read_large(request, &api.uploads, &principal.user).await?;
     let now = wall_clock();
-    let new = match read(&object)? {
-        WorkspaceRequest::External(name, ports) => return external::create(&api, &caller, &name, &ports, now).await,
-        WorkspaceRequest::Managed(new) => new,
-    };
+    let named = read(&object)?;
     drop(object);
-    let name = new.name.clone();
-    let managed = make(&api, &caller, new).await?;
+    let (workspace, managed) = make_named(&api, &caller, named).await?;
     drop(seat);
-    let shown = detail(&api, principal, &managed.workspace, Visibility::Owner, Some(&managed), now).await;
-    let mut response = tagged(answer::json(StatusCode::CREATED, &shown), Some(&managed));
+    let name = &workspace.name;
+    let shown = detail(&api, principal, &workspace, Visibility::Owner, managed.as_ref(), now).await;
+    let mut response = tagged(answer::json(StatusCode::CREATED, &shown), managed.as_ref());
     if let Ok(location) = HeaderValue::try_from(format!("{PREFIX}/workspaces/{name}")) {
         response.headers_mut().insert(LOCATION, location);
     }
@@ -114,17 +111,35 @@ pub(crate) async fn make_of(
     caller: &Caller,
     members: Map<String, Value>,
 ) -> Result<WorkspaceName, ProblemRow> {
-    match read(&JsonObject::of(members))? {
+    make_named(api, caller, read(&JsonObject::of(members))?).await.map(|(workspace, _)| workspace.name)
+}
+
+/// Makes a workspace, with the name that people are to read. Returns its state too, if the gateway runs it.
+async fn make_named(
+    api: &ApiShared,
+    caller: &Caller,
+    named: NamedRequest,
+) -> Result<(Workspace, Option<ManagedWorkspace>), ProblemRow> {
+    let NamedRequest { request, display_name } = named;
+    let (mut workspace, managed) = match request {
         WorkspaceRequest::External(name, ports) => {
-            external::make(api, caller, caller.user()?, &name, &ports, wall_clock()).await.map(|made| made.name)
+            (external::make(api, caller, caller.user()?, &name, &ports, wall_clock()).await?, None)
         }
-        WorkspaceRequest::Managed(new) => make(api, caller, new).await.map(|managed| managed.workspace.name),
+        WorkspaceRequest::Managed(new) => {
+            let managed = make(api, caller, new).await?;
+            (managed.workspace.clone(), Some(managed))
+        }
+    };
+    if display_name.is_some() {
+        rename(api, caller, &workspace, display_name.as_ref()).await?;
+        workspace.display_name = display_name;
     }
+    Ok((workspace, managed))
 }
 
 /// Says what is wrong with a form, and makes nothing. What only shows when it is made, such as a name that is taken, is not said.
 pub(crate) async fn check_of(api: &ApiShared, caller: &Caller, members: Map<String, Value>) -> Result<(), ProblemRow> {
-    match read(&JsonObject::of(members))? {
+    match read(&JsonObject::of(members))?.request {
         WorkspaceRequest::External(..) => Ok(()),
         WorkspaceRequest::Managed(new) => api.lifecycles.check(&caller.user()?.user, &new).await.map_err(problem),
     }
@@ -160,8 +175,17 @@ pub(super) async fn change(
 ) -> Result<Response, ProblemRow> {
     let condition = Condition::read(&headers, &IF_MATCH)?;
     let now = wall_clock();
-    let managed = owned(&api, &caller, name, now).await?;
+    let workspace = shares::owned(&api, &caller, name, now).await?;
     let wanted = body.read(read_change)?;
+    if let Some(display_name) = &wanted.display_name {
+        rename(&api, &caller, &workspace, display_name.as_ref()).await?;
+        if wanted.desired.is_none() && wanted.idle.is_none() && !workspace.executor.is_managed() {
+            let workspace = api.store.workspace(&workspace.name).await?.ok_or(ApiProblem::NotFound)?;
+            let detail = detail(&api, caller.user()?, &workspace, Visibility::Owner, None, now).await;
+            return Ok(answer::json(StatusCode::OK, &detail));
+        }
+    }
+    let managed = managed_of(&api, workspace).await?;
     let managed = match wanted.desired {
         Some(desired) => request(&api, &caller, managed, desired, &condition).await?,
         None => managed,
@@ -177,19 +201,25 @@ pub(super) async fn change(
 struct WantedChange {
     desired: Option<DesiredState>,
     idle: Option<IdleLimit>,
+    /// Another display name, or none.
+    display_name: Option<Option<DisplayName>>,
 }
 
-/// Reads what is to be changed: the desired state, unless it is the idle stop alone. A limit of `null` is the operator's.
+/// Reads what is to be changed: the desired state, unless it is something else alone. A limit of `null` is the operator's, a display name
+/// of `null` none.
 fn read_change(fields: &mut JsonFields<'_>) -> Option<WantedChange> {
     let has_idle = fields.names("idle_minutes");
     let idle = fields.optional("idle_minutes", idle::limit);
     let idle = if has_idle { idle.or(Some(IdleLimit::Inherited)) } else { None };
-    let desired = if has_idle && !fields.has("desired_state") {
+    let has_display_name = fields.names("display_name");
+    let display_name = fields.optional("display_name", text::<DisplayName>);
+    let display_name = has_display_name.then_some(display_name);
+    let desired = if (has_idle || has_display_name) && !fields.has("desired_state") {
         fields.optional("desired_state", text::<DesiredState>)
     } else {
         Some(fields.required("desired_state", text::<DesiredState>)?)
     };
-    Some(WantedChange { desired, idle })
+    Some(WantedChange { desired, idle, display_name })
 }
 
 /// Terminates a workspace, or forgets one of which nothing is left, or that runs elsewhere.
@@ -328,45 +358,56 @@ enum WorkspaceRequest {
     Managed(NewWorkspace),
 }
 
-fn read(body: &JsonObject) -> Result<WorkspaceRequest, ProblemRow> {
+/// A request, and the name that people are to read.
+struct NamedRequest {
+    request: WorkspaceRequest,
+    display_name: Option<DisplayName>,
+}
+
+fn read(body: &JsonObject) -> Result<NamedRequest, ProblemRow> {
     body.read(|fields| {
-        let name = fields.required("name", text::<WorkspaceName>);
-        let executor = fields.required("executor", |value| match value.as_str() {
-            Some("kubernetes") => Ok(Executor::Kubernetes),
-            Some("ci") => Ok(Executor::Ci),
-            Some("external") => Ok(Executor::External),
-            Some(_) | None => Err("has to be kubernetes, ci or external".to_owned()),
-        });
-        if executor == Some(Executor::External) {
-            // Any other member is refused as unknown.
-            let ports = ports::read(fields);
-            return Some(WorkspaceRequest::External(name?, ports?));
-        }
-        let on = match executor {
-            Some(Executor::Ci) => on_ci(fields),
-            Some(Executor::Kubernetes | Executor::External) | None => on_kubernetes(fields),
-        };
-        let devfile =
-            fields.optional("devfile", |value| value.as_str().map(str::to_owned).ok_or("has to be a text".into()));
-        let idle = fields.optional("idle_minutes", idle::limit).unwrap_or_default();
-        let ports = ports::read(fields);
-        let variables = match fields.has("variables") {
-            true => fields.objects("variables", VARIABLES_MAX, variable),
-            false => fields.optional("variables", |_| Ok(Vec::new())).or_else(|| Some(Vec::new())),
-        };
-        let variables = variables?;
-        for wrong in check_variables(&variables) {
-            fields.at(place(&wrong), wrong.to_string());
-        }
-        Some(WorkspaceRequest::Managed(NewWorkspace {
-            name: name?,
-            on: on?,
-            devfile: devfile.map(Into::into),
-            variables,
-            idle,
-            ports: ports?,
-        }))
+        let display_name = fields.optional("display_name", text::<DisplayName>);
+        Some(NamedRequest { request: read_request(fields)?, display_name })
     })
+}
+
+fn read_request(fields: &mut JsonFields<'_>) -> Option<WorkspaceRequest> {
+    let name = fields.required("name", text::<WorkspaceName>);
+    let executor = fields.required("executor", |value| match value.as_str() {
+        Some("kubernetes") => Ok(Executor::Kubernetes),
+        Some("ci") => Ok(Executor::Ci),
+        Some("external") => Ok(Executor::External),
+        Some(_) | None => Err("has to be kubernetes, ci or external".to_owned()),
+    });
+    if executor == Some(Executor::External) {
+        // Any other member is refused as unknown.
+        let ports = ports::read(fields);
+        return Some(WorkspaceRequest::External(name?, ports?));
+    }
+    let on = match executor {
+        Some(Executor::Ci) => on_ci(fields),
+        Some(Executor::Kubernetes | Executor::External) | None => on_kubernetes(fields),
+    };
+    let devfile =
+        fields.optional("devfile", |value| value.as_str().map(str::to_owned).ok_or("has to be a text".into()));
+    let idle = fields.optional("idle_minutes", idle::limit).unwrap_or_default();
+    let ports = ports::read(fields);
+    let variables = match fields.has("variables") {
+        true => fields.objects("variables", VARIABLES_MAX, variable),
+        false => fields.optional("variables", |_| Ok(Vec::new())).or_else(|| Some(Vec::new())),
+    };
+    let variables = variables?;
+    for wrong in check_variables(&variables) {
+        fields.at(place(&wrong), wrong.to_string());
+    }
+    Some(WorkspaceRequest::Managed(NewWorkspace {
+        name: name?,
+        on: on?,
+        devfile: devfile.map(Into::into),
+        variables,
+        idle,
+        ports: ports?,
+    }))
 }
 
 /// Reads the settings of a workspace in a cluster.

@@ -17,8 +17,8 @@ use utoipa::{Modify, OpenApi as _};
 use self::settle::settle;
 use super::environments::{hook, prepare, records, templates};
 use super::{
-    agents, answer, ci, clusters, device, events, git_credentials, idle, lifecycle, replicas, sessions, shares, tokens,
-    whoami, workspaces,
+    agents, answer, ci, clusters, device, events, external, git_credentials, idle, lifecycle, replicas, sessions,
+    shares, tokens, whoami, workspaces,
 };
 
 #[derive(utoipa::OpenApi)]
@@ -42,6 +42,7 @@ use super::{
         lifecycle::change,
         lifecycle::remove,
         events::follow,
+        external::hand_over_asked,
         idle::keep,
         shares::show,
         shares::replace,

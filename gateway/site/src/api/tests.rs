@@ -88,6 +88,8 @@ async fn api_of(store: Store, templates: Arc<TemplateFiles>) -> Api {
         devices: Arc::default(),
         workspaces: Arc::new(Cache::new()),
         public_ports: Arc::default(),
+        accesses: Arc::default(),
+        traffic: Arc::default(),
         audit: Audit::default(),
         lifecycles: Workspaces::new(store.clone(), Changes::default(), addresses),
         cluster_configs: ClusterConfigs::new(None),

@@ -44,6 +44,9 @@ pub(super) struct WorkspacePageList {
 struct WorkspaceRow {
     id: String,
     name: String,
+    /// The name that people read; for the owner only.
+    #[schema(required)]
+    display_name: Option<String>,
     owner: String,
     /// `owner` or `shared`.
     #[schema(schema_with = values::access)]
@@ -256,10 +259,11 @@ fn row(
     managed: Option<&ManagedWorkspace>,
     connected: bool,
 ) -> WorkspaceRow {
-    let Workspace { id, name, owner, executor, created_at, .. } = workspace;
+    let Workspace { id, name, owner, executor, created_at, display_name, .. } = workspace;
     WorkspaceRow {
         id: id.to_string(),
         name: name.to_string(),
+        display_name: display_name.as_ref().filter(|_| seen == Visibility::Owner).map(ToString::to_string),
         owner: owner.to_string(),
         access: match seen {
             Visibility::Owner => "owner",

@@ -17,7 +17,6 @@ use crate::api::page::{browser, is_form, only};
 use crate::api::problem::{ApiProblem, Fault, ProblemRow};
 use crate::api::{ApiShared, Caller, body, lifecycle, tokens};
 use gateway_auth::site::WORKSPACE_PAGES;
-use gateway_types::WorkspaceName;
 use gateway_workspaces::service::{ClusterPlace, Places};
 use workspace_spec::devfile::DEFAULT_DEVFILE;
 use workspace_spec::editor::{CODE_SERVER, NO_EDITOR};
@@ -103,6 +102,9 @@ impl Fields {
         let mut members = Map::new();
         let mut put = |name: &str, value: Value| members.insert(name.to_owned(), value);
         put("name", json!(self.name));
+        if !self.display_name.is_empty() {
+            put("display_name", json!(self.display_name));
+        }
         let devfile = Some(&self.devfile).filter(|devfile| !devfile.trim().is_empty());
         if let (Some(devfile), Target::Cluster | Target::Ci) = (devfile, target) {
             put("devfile", json!(devfile));
@@ -190,7 +192,7 @@ pub(super) async fn make(
             Ok(page) => return Ok(page),
             Err(problem) => Err(problem),
         },
-        Target::Cluster | Target::Ci => managed(&api, &caller, &fields, target).await,
+        Target::Cluster | Target::Ci => lifecycle::make_of(&api, &caller, fields.members(target)).await,
     };
     match made {
         Ok(name) => Ok(see_other(&format!("{WORKSPACE_PAGES}{name}?follow=1"))),
@@ -199,22 +201,6 @@ pub(super) async fn make(
             answer(&api, &caller, problem.status(), target, state).await
         }
     }
-}
-
-async fn managed(
-    api: &ApiShared,
-    caller: &Caller,
-    fields: &Fields,
-    target: Target,
-) -> Result<WorkspaceName, ProblemRow> {
-    let name = lifecycle::make_of(api, caller, fields.members(target)).await?;
-    // A display name that is none does not undo what was made; the page of the workspace has the field again.
-    if let Ok(display_name) = fields.display_name.parse()
-        && let Some(workspace) = api.store.workspace(&name).await?
-    {
-        lifecycle::rename(api, caller, &workspace, Some(&display_name)).await?;
-    }
-    Ok(name)
 }
 
 /// Makes a workspace for a machine of the user's, with a token for its agent that is shown this once.

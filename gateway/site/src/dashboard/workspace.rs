@@ -7,6 +7,7 @@
 
 mod act;
 mod agent;
+mod open;
 mod ports;
 mod progress;
 mod way_back;
@@ -20,6 +21,7 @@ use axum::response::Response;
 use http::{HeaderMap, StatusCode, Uri};
 
 use self::agent::AgentFacts;
+use self::open::{OpenLine, TrafficDrawing};
 use self::ports::{PortLine, ProposalLine};
 use self::way_back::WayBack;
 use super::frame::{Frame, Section, page};
@@ -76,8 +78,12 @@ struct WorkspacePage {
     ports: Vec<PortLine>,
     proposals: Vec<ProposalLine>,
     agent: Option<AgentFacts>,
+    accesses: Vec<OpenLine>,
+    traffic: Option<TrafficDrawing>,
     open: String,
     terminal: String,
+    /// Address of this page with the visitor's way back, which the browser named only once.
+    here: String,
     /// Address that the visitor came from and waits for.
     back: Option<String>,
     /// Host and path of that, for the forms.
@@ -211,8 +217,11 @@ impl Visit<'_> {
             ports,
             proposals: ports::proposals(workspace, now),
             agent: session.map(AgentFacts::new),
+            accesses: open::lines(api.accesses.open_at(name)),
+            traffic: session.and_then(|session| TrafficDrawing::new(&api.traffic.of(session.id))),
             open: api.site.workspace(&api.rules.format(name, None), "/"),
             terminal: terminal(api, name),
+            here: way.address(name, way.follows),
             back: back.map(|back| api.site.workspace(&back.host, back.path.as_str())),
             hidden: way.back.as_ref().map(|back| (back.host.clone(), back.path.as_str().to_owned())),
             standing,

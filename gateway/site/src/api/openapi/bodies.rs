@@ -118,6 +118,9 @@ pub(in crate::api) struct NewWorkspace {
     projects: Option<Vec<NewProject>>,
     /// For `kubernetes`: one of the editors that the cluster's configuration names, or none; null for the first of them.
     editor: Option<String>,
+    /// The name that people read.
+    #[schema(max_length = 60)]
+    display_name: Option<String>,
     /// For `ci`: which runners take its jobs, of those that the operator allows.
     tags: Option<Vec<String>>,
     /// A devfile 2.2.0 as YAML; null for a built-in one.
@@ -180,9 +183,18 @@ pub(in crate::api) struct Variable {
 pub(in crate::api) struct WorkspaceChange {
     #[schema(schema_with = values::new_desired, required = false)]
     desired_state: String,
+    /// The name that people read, also of an external workspace; null for none of its own.
+    #[schema(max_length = 60)]
+    display_name: Option<String>,
     /// Minutes without use after which it is stopped; 0 for never, null for what the operator says.
     #[schema(minimum = 0)]
     idle_minutes: Option<f64>,
+}
+
+#[derive(ToSchema)]
+pub(in crate::api) struct HandOver {
+    /// The user who gets it.
+    to: String,
 }
 
 #[derive(ToSchema)]

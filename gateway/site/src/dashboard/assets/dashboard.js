@@ -96,7 +96,7 @@ function copyButtons() {
       button.textContent = "Copied";
       setTimeout(() => (button.textContent = "Copy"), 2000);
     });
-    text.after(button);
+    (text.closest("pre") ?? text).after(button);
   }
 }
 

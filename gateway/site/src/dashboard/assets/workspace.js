@@ -1,6 +1,8 @@
 // The page of one workspace: shows what happens as it happens, and leads a visitor who waits to where they came from.
 function followWorkspace(box) {
-  const { name, back } = box.dataset;
+  const { name, back, here } = box.dataset;
+  // The browser named the way back only once: from now on the address has it.
+  history.replaceState(null, "", here);
   const events = new EventSource(`/api/v1/workspaces/${name}/events`);
   const goBack = () => {
     events.close();

@@ -14,9 +14,10 @@ use super::{Shown, again, owned, refused};
 use crate::api::etag::Condition;
 use crate::api::page::{browser, is_form, only};
 use crate::api::problem::{ApiProblem, Mistake, ProblemRow};
-use crate::api::{ApiShared, Caller, body, external, idle, lifecycle, shares};
+use crate::api::{ApiShared, Caller, actor, body, external, idle, lifecycle, shares};
 use crate::dashboard::see_other;
 use gateway_auth::site::WORKSPACE_PAGES;
+use gateway_net::audit::{AuditEvent, Text};
 use gateway_store::{ManagedWorkspace, wall_clock};
 use gateway_types::{Audience, DesiredState, DisplayName, IdleLimit, KEEP_TIME, Port, Share};
 
@@ -81,6 +82,15 @@ impl Deed<'_> {
                 shares::end(api, caller, workspace, &Share { port, audience, expires_at: None }).await?;
                 Ok(here)
             }
+            ("end-access", _) => {
+                self.end_access().await?;
+                Ok(here)
+            }
+            ("hand-over", None) => {
+                let to = self.field("to").unwrap_or_default();
+                let to = to.trim().parse().map_err(|error| mistake("to", sentence(&error)))?;
+                external::hand_over(api, caller, workspace, &to).await.map(|()| "/".to_owned())
+            }
             ("delete", None) => external::delete(api, caller, name).await.map(|()| "/".to_owned()),
             ("delete", Some(managed)) => self.delete(managed).await,
             ("keep", Some(managed)) => {
@@ -130,6 +140,23 @@ impl Deed<'_> {
             return Err(mistake("confirm", format!("Type {name} to delete it with its storage.")));
         }
         self.request(managed, DesiredState::Terminated).await
+    }
+
+    /// Ends what a user has open. One that is over is no mistake.
+    async fn end_access(&self) -> Result<(), ProblemRow> {
+        let Self { api, caller, shown: Shown { workspace, .. }, .. } = self;
+        let number = self.parsed("number")?;
+        let slot = api.audit.slot().await?;
+        let open = api.accesses.open_at(&workspace.name).into_iter().find(|open| open.number == number);
+        if let Some(open) = open.filter(|_| api.accesses.end_one(&workspace.name, number)) {
+            slot.record(caller.did(AuditEvent::AccessEndedByOwner {
+                by: actor(caller.user()?),
+                workspace: Text::of(&workspace.name),
+                port: open.port.get(),
+                user: open.user.as_ref().map(Text::of),
+            }));
+        }
+        Ok(())
     }
 
     async fn rename(&self) -> Result<(), ProblemRow> {
