@@ -1,8 +1,12 @@
 //! The access decision for a principal and a port of a workspace: one pure function, and `Grant`, the proof that access was
 //! allowed.
 
+mod operators;
+
 use gateway_types::principal::{Principal, Via};
 use gateway_types::{Audience, Port, Share, UnixSeconds, UserName, WorkspaceName};
+
+pub use self::operators::{OperatorGrant, Operators, operate};
 
 /// Workspace and port that a request wants to reach.
 #[derive(Clone, Copy, Debug)]

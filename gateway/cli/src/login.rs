@@ -111,6 +111,9 @@ struct Granted {
 #[derive(Debug, Deserialize)]
 struct LoginWhoAmI {
     user: String,
+    /// Missing in answers of older gateways.
+    #[serde(default)]
+    is_operator: bool,
     token: Option<OwnToken>,
 }
 
@@ -268,7 +271,8 @@ pub async fn run_whoami(cli: &Cli, args: &WhoAmIArgs, env: &BTreeMap<String, Str
                 let until = token.expires_at.map(|time| format!(" until {}", shown(&time))).unwrap_or_default();
                 format!(", token {}{until}", shown(&token.id))
             });
-            console.finish_with(format_args!("{} at {}{token}", shown(&who.user), signed_in.gateway))
+            let operator = if who.is_operator { ", operator" } else { "" };
+            console.finish_with(format_args!("{} at {}{token}{operator}", shown(&who.user), signed_in.gateway))
         }
     }
 }

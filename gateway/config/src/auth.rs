@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::AgentAuth;
+use super::environments::USERS;
 use super::keys::{keys, section};
 use super::reader::{ContradictedKey, Reader};
 use super::sections::SITE;
 use super::value::{COUNT, DURATION, FILE_PATH, ValueKind, words};
-use gateway_types::{Endpoint, GroupName, PublicUrl, Scheme, Secret};
+use gateway_types::{Endpoint, GroupName, PublicUrl, Scheme, Secret, UserName};
 
 /// Bounds of a session's lifetime: long enough to be of use, and not for ever.
 const SESSION_TIMES: RangeInclusive<Duration> = Duration::from_mins(1)..=Duration::from_hours(30 * 24);
@@ -34,6 +35,11 @@ section! {
         /// that their pages can talk to each other; each takes three redirects, and `0` turns it off, as where not
         /// every host has a name.
         neighbour_ports: usize = COUNT, or 2, in 0..=4;
+        /// Users who are operators of this gateway: they see and change what belongs to any user, in the API, the
+        /// command line and the dashboard. In dev mode its one user is an operator too.
+        admins: Vec<UserName> = USERS, or Vec::new();
+        /// Group of the identity provider whose members are operators as well, for as long as groups count.
+        admin_group: GroupName = GROUP, optional;
     } also {
         /// Credentials of agents (`auth.agents.*`).
         agents: AgentAuth,
@@ -160,8 +166,10 @@ pub(super) fn read(reader: &mut Reader, agents: AgentAuth) -> Auth {
         );
     }
     let neighbour_ports = reader.take(&AUTH.neighbour_ports);
+    let admins = reader.take(&AUTH.admins);
+    let admin_group = reader.take(&AUTH.admin_group);
     let oidc = read_oidc(reader, mode);
-    Auth { mode, session_idle, session_max, neighbour_ports, agents, oidc }
+    Auth { mode, session_idle, session_max, neighbour_ports, admins, admin_group, agents, oidc }
 }
 
 fn read_oidc(reader: &mut Reader, mode: AuthMode) -> Option<Oidc> {
@@ -184,6 +192,8 @@ fn read_oidc(reader: &mut Reader, mode: AuthMode) -> Option<Oidc> {
                 &OIDC_SECRET.client_secret_file.name,
                 &OIDC.required_group.name,
                 &OIDC.ca_file.name,
+                // No user of dev mode has groups.
+                &AUTH.admin_group.name,
             ];
             if reader.is_sound(&[&AUTH.mode.name]) {
                 let mode = &AUTH.mode;
@@ -277,6 +287,19 @@ mod tests {
         assert_eq!((oidc.groups_claim.as_str(), oidc.client_secret, oidc.ca_file), ("groups", None, None));
         let hour = Duration::from_secs(60 * 60);
         assert_eq!((auth.session_idle, auth.session_max), (2 * hour, 12 * hour));
+    }
+
+    #[test]
+    fn operators_are_users_and_a_group_of_the_provider() {
+        let auth = load(&GOOD).unwrap().auth;
+        assert_eq!((auth.admins, auth.admin_group), (Vec::new(), None), "there is none unless it is said");
+        let named = [("auth.admins", "olga, ann"), ("auth.admin_group", "platform")];
+        let auth = load(&[&GOOD[..], &named].concat()).unwrap().auth;
+        assert_eq!(auth.admins, ["olga".parse().unwrap(), "ann".parse().unwrap()]);
+        assert_eq!(auth.admin_group, Some("platform".parse().unwrap()));
+        let told = told(&named);
+        assert!(told.contains("auth.admin_group") && told.contains("has no effect while"), "{told}");
+        assert!(!told.contains("auth.admins"), "users of tokens have names in dev mode too: {told}");
     }
 
     #[test]

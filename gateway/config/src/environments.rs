@@ -54,7 +54,8 @@ impl Default for Environments {
     }
 }
 
-const USERS: ValueKind<Vec<UserName>> = ValueKind::new(
+/// Names of users.
+pub(super) const USERS: ValueKind<Vec<UserName>> = ValueKind::new(
     "names of users with commas between them",
     |text| {
         let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());

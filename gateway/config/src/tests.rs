@@ -50,7 +50,7 @@ fn defaults_are_a_working_node_on_loopback() {
     assert_eq!(config.tunnel.window_max, 32 << 20);
     assert!(config.effective().iter().all(|row| row.origin == Origin::Default));
     assert_eq!(Config::default().effective(), config.effective());
-    assert_eq!(Config::default().effective().len(), 111);
+    assert_eq!(Config::default().effective().len(), 113);
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn unknown_key_in_the_file_gets_the_nearest_known_one() {
     insta::assert_snapshot!(problems(text, &[]).join("\n"), @r#"
     :6: directory = "x": unknown directory; accepted: `memory`, `host` or `store`
     :5: "listen.public": unknown key; did you mean listen.public?
-    :7: auth: is a section, not a key; it has auth.agents.mtls.required, auth.agents.mtls.uri_prefix, auth.mode, auth.neighbour_ports, auth.oidc.ca_file, auth.oidc.client_id, auth.oidc.client_secret, auth.oidc.client_secret_file, auth.oidc.groups_claim, auth.oidc.issuer, auth.oidc.required_group, auth.oidc.scopes, auth.oidc.username_claim, auth.session_idle, auth.session_max
+    :7: auth: is a section, not a key; it has auth.admin_group, auth.admins, auth.agents.mtls.required, auth.agents.mtls.uri_prefix, auth.mode, auth.neighbour_ports, auth.oidc.ca_file, auth.oidc.client_id, auth.oidc.client_secret, auth.oidc.client_secret_file, auth.oidc.groups_claim, auth.oidc.issuer, auth.oidc.required_group, auth.oidc.scopes, auth.oidc.username_claim, auth.session_idle, auth.session_max
     :2: handshakes: unknown key; did you mean limits.handshakes?
     :4: listen-public: unknown key; did you mean listen.public?
     :3: quux: unknown key

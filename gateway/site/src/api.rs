@@ -55,7 +55,7 @@ use gateway_auth::attempts::Attempts;
 use gateway_auth::browser::{BrowserSessions, session_name};
 use gateway_auth::cache::Cache;
 use gateway_auth::device::Devices;
-use gateway_auth::policy::{Purpose, RequestShape, RequestSource};
+use gateway_auth::policy::{OperatorGrant, Operators, Purpose, RequestShape, RequestSource, operate};
 use gateway_auth::public_ports::PublicPorts;
 use gateway_auth::request::{Identities, OfferedCredential};
 use gateway_auth::site::{Site, WORKSPACE_PAGES};
@@ -139,6 +139,8 @@ pub struct ApiParts {
     pub git: Arc<GitCredentials>,
     /// External workspaces that one user may make.
     pub external_max: u32,
+    /// Users who may see and change what belongs to all.
+    pub operators: Operators,
     /// Drain to which requests belong.
     pub drain: Drain,
 }
@@ -228,6 +230,14 @@ impl Caller {
 
     pub(crate) fn user(&self) -> Result<&Principal, ProblemRow> {
         self.principal.as_ref().ok_or_else(|| ApiProblem::SignInRequired.into())
+    }
+
+    /// Decides whether the caller may act as operator.
+    ///
+    /// # Errors
+    /// No user is signed in, or the user is no operator.
+    pub(crate) fn operator(&self, api: &ApiParts) -> Result<OperatorGrant, ProblemRow> {
+        operate(self.user()?, &api.operators).ok_or_else(|| ApiProblem::NotOperator.into())
     }
 
     /// Makes a record of an event that this caller caused.

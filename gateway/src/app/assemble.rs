@@ -254,6 +254,7 @@ fn public_host(
         orphans: services.orphans,
         git: services.git,
         external_max: config.limits.external_workspaces_per_user,
+        operators: sign_in::operators(config),
         drain: base.drain.clone(),
     };
     let public = Arc::new(PublicHost::new(PublicParts {

@@ -8,6 +8,7 @@ use tracing::info;
 use gateway_auth::oidc;
 use gateway_auth::oidc::identity::Rules;
 use gateway_auth::oidc::provider::Provider;
+use gateway_auth::policy::Operators;
 use gateway_auth::sign_in::link::SignInLink;
 use gateway_auth::sign_in::{IsWorkspaceHost, SignIn};
 use gateway_auth::site::{BadPublicUrl, Site};
@@ -51,6 +52,14 @@ pub enum SignInSetupError {
 pub(super) struct SignInParts {
     pub(super) sign_in: SignIn,
     pub(super) provider: Option<Provider>,
+}
+
+/// Returns the users who are operators.
+pub(super) fn operators(config: &Config) -> Operators {
+    let auth = &config.auth;
+    // A user with the link of dev mode has the machine.
+    let dev = if auth.oidc.is_none() { DEV_USER.parse().ok() } else { None };
+    Operators { names: auth.admins.clone(), group: auth.admin_group.clone(), dev }
 }
 
 /// Creates the parts.

@@ -11,6 +11,7 @@ use http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::environments::caller::is_operator;
 use super::openapi::{failures, parameters};
 use super::problem::{ApiProblem, ProblemRow};
 use super::state::BlockerRow;
@@ -210,7 +211,7 @@ pub(super) async fn remove_orphan(
 
 /// Refuses a caller who is no operator.
 fn operator(api: &ApiShared, caller: &Caller) -> Result<(), ProblemRow> {
-    let is_operator = api.environments.is_operator(&caller.user()?.user);
+    let is_operator = is_operator(api, caller.user()?);
     if is_operator { Ok(()) } else { Err(ApiProblem::NotOperator.into()) }
 }
 

@@ -181,7 +181,11 @@ impl ApiProblem {
             ),
             Self::NotSuchJob { .. } => ("Job refused", "The request has no token of a CI job that this is for."),
             Self::NotYet { .. } => ("Not known yet", "The gateway may know what this is about soon: try again."),
-            Self::NotOperator => ("Not allowed", "Only operators may do that: users in environments.operators."),
+            Self::NotOperator => (
+                "Not allowed",
+                "Only operators may do that: users in auth.admins or of auth.admin_group; environments.operators for \
+                 environments and orphans.",
+            ),
             Self::NotTheHook => ("Hook refused", "The request has not the secret of the system hook."),
             Self::Environment(code) => (environment::title(code), code.text()),
             Self::TooMany { .. } => ("Too many attempts", "Wait before you try again."),

@@ -21,6 +21,8 @@ pub(super) struct WhoAmI {
     groups: Vec<String>,
     #[schema(schema_with = values::via)]
     via: &'static str,
+    /// May see and change what belongs to any user (`auth.admins`, `auth.admin_group`).
+    is_operator: bool,
     #[schema(required)]
     token: Option<OwnToken>,
     /// Id of the browser's session.
@@ -73,6 +75,7 @@ pub(super) async fn show(State(api): State<Arc<ApiShared>>, caller: Caller) -> R
             Via::Browser => "browser",
             Via::ApiToken => "token",
         },
+        is_operator: caller.operator(&api).is_ok(),
         token,
         session,
         public_url: api.site.public(""),

@@ -17,12 +17,14 @@ use super::job::facts_of;
 use crate::api::problem::{ApiProblem, ProblemRow};
 use crate::api::{ApiShared, Caller, PREFIX};
 use gateway_auth::jwt::{self, Moment};
+use gateway_auth::policy::operate;
 use gateway_auth::request::foreign_bearer;
 use gateway_environments::on_record::OnRecord;
 use gateway_environments::refusal::RefusalCode;
 use gateway_environments::request::{By, JobFacts};
 use gateway_net::audit::Unrecordable;
 use gateway_store::wall_clock;
+use gateway_types::principal::Principal;
 use gateway_types::{UnixSeconds, UserName};
 
 /// Header in which GitLab's system hook shows the secret that was set for it (GitLab documentation, system hooks).
@@ -158,9 +160,9 @@ impl JobCaller {
             Some(VouchedCaller::Off) => return Err(ApiProblem::Environment(RefusalCode::EnvironmentsOff).into()),
             Some(VouchedCaller::Hook | VouchedCaller::BadHook) | None => {}
         }
-        let user = &caller.user()?.user;
-        match api.environments.is_operator(user) {
-            true => Ok(Self::Operator(user.clone())),
+        let principal = caller.user()?;
+        match is_operator(api, principal) {
+            true => Ok(Self::Operator(principal.user.clone())),
             false => Err(ApiProblem::NotOperator.into()),
         }
     }
@@ -177,6 +179,11 @@ impl JobCaller {
     pub(in crate::api) async fn on_record(&self, api: &ApiShared) -> Result<OnRecord, Unrecordable> {
         Ok(OnRecord::new(self.by(), api.audit.slot().await?))
     }
+}
+
+/// Returns whether a user may do anything with every environment: one of their operators, or of the gateway's.
+pub(in crate::api) fn is_operator(api: &ApiShared, principal: &Principal) -> bool {
+    api.environments.is_operator(&principal.user) || operate(principal, &api.operators).is_some()
 }
 
 /// Returns the operator who calls.
