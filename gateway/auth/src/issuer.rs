@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use serde_json::Value;
 
-use crate::jwt::{Algorithm, Claims, Expect, KeySet, Moment, TokenRefused, TokenUse};
+use crate::jwt::{Algorithm, Claims, Expect, KeySet, KeySetObserver, Moment, TokenRefused, TokenUse};
 use crate::oidc::metadata::Metadata;
 use gateway_net::fetch::{Credentials, Fetch};
 use gateway_types::Endpoint;
@@ -40,6 +40,12 @@ impl Issuer {
     #[must_use]
     pub fn url(&self) -> &Endpoint {
         &self.url
+    }
+
+    /// Returns an observer of the requests for its metadata and keys.
+    #[must_use]
+    pub fn observer(&self) -> KeySetObserver {
+        self.keys.observer()
     }
 
     /// Returns its metadata, fetched now if not known; `None` if it cannot be reached or its metadata is unusable,

@@ -19,7 +19,7 @@ use gateway_types::UnixSeconds;
 pub use algorithm::Algorithm;
 pub use claims::Claims;
 pub use keys::{BadKeys, IssuerKeys, KEYS_MAX};
-pub use set::{COOL_DOWN, KEYS_AGE_MAX, KeySet, LOAD_TIME_MAX, Moment, RETRY_AFTER};
+pub use set::{COOL_DOWN, IssuerHealth, KEYS_AGE_MAX, KeySet, KeySetObserver, LOAD_TIME_MAX, Moment, RETRY_AFTER};
 
 /// Longest token, in bytes.
 pub const TOKEN_BYTES_MAX: usize = 16 * 1024;

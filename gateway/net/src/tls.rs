@@ -15,6 +15,7 @@ use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+pub use self::certificates::CertificateFacts;
 use self::certificates::{Certificates, files_in, read_chain};
 use super::certificate::Certificate;
 use gateway_config::{ClientCa, TlsFiles};
@@ -130,6 +131,7 @@ pub(crate) type Stamp = Vec<(PathBuf, Option<SystemTime>)>;
 struct Settings {
     config: Arc<ServerConfig>,
     not_after: UnixSeconds,
+    certificates: Vec<CertificateFacts>,
 }
 
 impl Tls {
@@ -154,6 +156,12 @@ impl Tls {
     #[must_use]
     pub fn not_after(&self) -> UnixSeconds {
         self.current.load().not_after
+    }
+
+    /// Returns the certificates that are in use, with their names.
+    #[must_use]
+    pub fn certificates(&self) -> Vec<CertificateFacts> {
+        self.current.load().certificates.clone()
     }
 
     /// Checks the files regularly and takes over changes, until `stop`.
@@ -224,10 +232,10 @@ fn settings(files: &TlsFiles, alpn: &[&[u8]]) -> Result<Settings, TlsError> {
         None => builder.with_no_client_auth(),
         Some(ca) => builder.with_client_cert_verifier(client_verifier(ca, provider)?),
     };
-    let not_after = certificates.not_after();
+    let (not_after, facts) = (certificates.not_after(), certificates.facts().to_vec());
     let mut config = builder.with_cert_resolver(Arc::new(certificates));
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
-    Ok(Settings { config: Arc::new(config), not_after })
+    Ok(Settings { config: Arc::new(config), not_after, certificates: facts })
 }
 
 fn client_verifier(

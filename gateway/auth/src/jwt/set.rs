@@ -54,6 +54,35 @@ pub struct KeySet {
     tasks: Mutex<JoinSet<()>>,
 }
 
+/// State of the requests for an issuer's keys, as operators see it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IssuerHealth {
+    /// Time of the last request that was answered as it should be.
+    pub read_at: Option<UnixSeconds>,
+    /// Time of the last request that failed, if none has been answered since.
+    pub failed_at: Option<UnixSeconds>,
+    /// The reason for that, in the words of the log.
+    pub failure: Option<String>,
+}
+
+/// Sees how an issuer's keys are, without a hold on the issuer.
+#[derive(Clone)]
+pub struct KeySetObserver(Arc<KeySetShared>);
+
+impl fmt::Debug for KeySetObserver {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("KeySetObserver").field(&self.health()).finish()
+    }
+}
+
+impl KeySetObserver {
+    /// Returns how the last requests ended.
+    #[must_use]
+    pub fn health(&self) -> IssuerHealth {
+        self.0.state.lock().health.clone()
+    }
+}
+
 struct KeySetShared {
     state: Mutex<KeySetState>,
     /// Counts the requests that have ended.
@@ -67,6 +96,7 @@ struct KeySetState {
     begun: Option<Instant>,
     is_under_way: bool,
     readings: u64,
+    health: IssuerHealth,
 }
 
 impl fmt::Debug for KeySet {
@@ -85,6 +115,12 @@ impl KeySet {
     {
         let shared = KeySetShared { state: Mutex::default(), ended: watch::Sender::new(0) };
         Self { load: Box::new(move || Box::pin(load())), shared: Arc::new(shared), tasks: Mutex::default() }
+    }
+
+    /// Returns an observer of its requests.
+    #[must_use]
+    pub fn observer(&self) -> KeySetObserver {
+        KeySetObserver(self.shared.clone())
     }
 
     /// Checks a token, and asks the issuer for its keys if the token's key is not known and a request is due.
@@ -160,7 +196,7 @@ impl KeySet {
             state.begun = Some(now.clock);
             state.is_under_way = true;
         }
-        let pending = PendingLoad { shared: self.shared.clone(), read: now.clock };
+        let pending = PendingLoad { shared: self.shared.clone(), read: now.clock, wall: now.wall };
         let loading = (self.load)();
         let mut tasks = self.tasks.lock();
         while tasks.try_join_next().is_some() {}
@@ -176,6 +212,7 @@ impl KeySet {
 struct PendingLoad {
     shared: Arc<KeySetShared>,
     read: Instant,
+    wall: UnixSeconds,
 }
 
 impl PendingLoad {
@@ -187,8 +224,14 @@ impl PendingLoad {
                 state.keys = Some(Arc::new(keys));
                 state.read = Some(self.read);
                 state.readings = state.readings.wrapping_add(1);
+                state.health = IssuerHealth { read_at: Some(self.wall), ..IssuerHealth::default() };
             }
-            Err(why) => tracing::warn!(%why, "an issuer's keys cannot be read"),
+            Err(why) => {
+                tracing::warn!(%why, "an issuer's keys cannot be read");
+                let mut state = self.shared.state.lock();
+                state.health.failed_at = Some(self.wall);
+                state.health.failure = Some(why);
+            }
         }
     }
 }

@@ -14,7 +14,7 @@ use super::pending::Pending;
 use super::request::{TokenAuth, form_encoded, token_form};
 use super::{ClientRegistration, ProviderSession};
 use crate::issuer::Issuer;
-use crate::jwt::{Claims, Moment, TokenRefused, TokenUse};
+use crate::jwt::{Claims, KeySetObserver, Moment, TokenRefused, TokenUse};
 use gateway_net::fetch::{Credentials, Fetch, FetchError};
 use gateway_types::Secret;
 use gateway_types::{Endpoint, UnixSeconds};
@@ -75,6 +75,12 @@ impl Provider {
     #[must_use]
     pub fn issuer(&self) -> &Endpoint {
         self.issuer.url()
+    }
+
+    /// Returns an observer of the requests for its metadata and keys.
+    #[must_use]
+    pub fn observer(&self) -> KeySetObserver {
+        self.issuer.observer()
     }
 
     /// Returns the provider's metadata; fetches it if not known.

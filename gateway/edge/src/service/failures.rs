@@ -11,10 +11,12 @@ use tracing::{debug, info};
 
 use super::Origin;
 use super::anonymous::overloaded;
+use super::refusals::{Refusal, Refusals};
 use crate::address::Address;
 use gateway_http::respond::{self, Failure, Wants};
 use gateway_net::limits::UsageLimits;
 use gateway_net::telemetry::{AnsweredBy, Metrics};
+use gateway_store::wall_clock_ms;
 use gateway_types::{Limit, Port, UserName};
 
 /// Facts known of a request by the time it fails.
@@ -106,6 +108,8 @@ pub struct Failures {
     pub limits: Arc<UsageLimits>,
     /// Ids of failures.
     pub traces: Traces,
+    /// The last of them.
+    pub refusals: Arc<Refusals>,
 }
 
 impl Failures {
@@ -121,7 +125,7 @@ impl Failures {
         &self.metrics
     }
 
-    /// Writes one line about a request that failed; strangers' lines are bounded in number.
+    /// Writes one line about a request that failed, and keeps it for operators; strangers' are bounded in number.
     pub fn log(&self, line: &FailureLine<'_>, known: &RequestFacts, origin: &Origin) {
         let FailureLine { message, code, detail, status, trace } = line;
         let now = Instant::now();
@@ -132,6 +136,16 @@ impl Failures {
         let took_ms = u64::try_from(now.saturating_duration_since(known.began).as_millis()).unwrap_or(u64::MAX);
         let (status, peer) = (status.as_u16(), origin.peer);
         if origin.guest.may_be_told_of(now.into_std()) {
+            self.refusals.note(Refusal {
+                at_ms: wall_clock_ms(),
+                code,
+                detail: *detail,
+                user: known.user.clone(),
+                workspace: known.address.as_ref().map(|address| address.name.clone()),
+                peer: Some(peer),
+                trace: (*trace).to_owned(),
+                count: 1,
+            });
             info!(code, status, host, workspace, port, user, detail, took_ms, trace, %peer, "{message}");
         } else {
             debug!(code, status, host, workspace, port, user, detail, took_ms, trace, %peer, "{message}");
@@ -173,9 +187,19 @@ impl Failures {
 
     /// Makes the answer for a connection that is refused.
     pub(crate) fn turned_away(&self, limit: Limit) -> Response<Bytes> {
-        let failure = overloaded(limit);
+        let (failure, trace) = (overloaded(limit), self.traces.next());
         self.metrics.failed(failure.code());
-        respond::response(failure, Wants::Json, &self.traces.next(), false)
+        self.refusals.note(Refusal {
+            at_ms: wall_clock_ms(),
+            code: failure.code(),
+            detail: failure.detail(),
+            user: None,
+            workspace: None,
+            peer: None,
+            trace: trace.clone(),
+            count: 1,
+        });
+        respond::response(failure, Wants::Json, &trace, false)
     }
 }
 

@@ -29,6 +29,19 @@ pub(super) struct Certificates {
     /// By the part after `*.`.
     wildcard: HashMap<String, Pair>,
     not_after: UnixSeconds,
+    /// All of them, in the order in which they were read.
+    facts: Vec<CertificateFacts>,
+}
+
+/// A certificate as operators see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateFacts {
+    /// Its file.
+    pub path: PathBuf,
+    /// DNS names that it is valid for, in lower case.
+    pub names: Vec<String>,
+    /// End of its validity.
+    pub not_after: UnixSeconds,
 }
 
 #[derive(Debug)]
@@ -53,7 +66,7 @@ impl Certificates {
     pub(super) fn read(files: &TlsFiles, provider: &CryptoProvider) -> Result<Self, TlsError> {
         let (first, facts) = read_pair(&files.cert, &files.key, provider)?;
         let (exact, wildcard) = (HashMap::new(), HashMap::new());
-        let mut all = Self { first: first.clone(), exact, wildcard, not_after: facts.not_after };
+        let mut all = Self { first: first.clone(), exact, wildcard, not_after: facts.not_after, facts: Vec::new() };
         all.add(&files.cert, &first, facts)?;
         if let Some(folder) = &files.certs_dir {
             for (cert, key) in pairs_in(folder)? {
@@ -69,8 +82,15 @@ impl Certificates {
         self.not_after
     }
 
+    /// Returns all of them.
+    pub(super) fn facts(&self) -> &[CertificateFacts] {
+        &self.facts
+    }
+
     fn add(&mut self, path: &Path, key: &Arc<CertifiedKey>, facts: Facts) -> Result<(), TlsError> {
         self.not_after = self.not_after.min(facts.not_after);
+        let shown = CertificateFacts { path: path.to_owned(), names: facts.names.clone(), not_after: facts.not_after };
+        self.facts.push(shown);
         for name in facts.names {
             let (names, name) = match name.strip_prefix("*.") {
                 Some(parent) => (&mut self.wildcard, parent.to_owned()),

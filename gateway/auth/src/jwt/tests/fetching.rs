@@ -177,3 +177,23 @@ async fn issuer_that_comes_up_late_is_asked_again_soon_and_garbage_never_asks_it
     tokio::time::advance(RETRY_AFTER).await;
     set.verify(&token, &expect(), now()).await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn observer_tells_how_the_last_requests_ended() {
+    let published = Arc::new(Published::default());
+    let (set, at) = (published.set(), |seconds: i64| UnixSeconds::new(NOW.get() + seconds));
+    let observer = set.observer();
+    assert_eq!(observer.health(), IssuerHealth::default(), "it has not been asked");
+    set.refresh(now()).await;
+    let failed = observer.health();
+    assert_eq!((failed.read_at, failed.failed_at, failed.failure.as_deref()), (None, Some(NOW), Some("unreachable")));
+    published.publish(&[&Signer::new("real")]);
+    tokio::time::advance(RETRY_AFTER).await;
+    set.refresh(Moment { wall: at(3), clock: Instant::now() }).await;
+    assert_eq!(observer.health(), IssuerHealth { read_at: Some(at(3)), ..IssuerHealth::default() });
+    *published.keys.lock() = None;
+    tokio::time::advance(COOL_DOWN).await;
+    set.refresh(Moment { wall: at(33), clock: Instant::now() }).await;
+    let failed = observer.health();
+    assert_eq!((failed.read_at, failed.failed_at), (Some(at(3)), Some(at(33))), "the old keys count on");
+}
