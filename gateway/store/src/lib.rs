@@ -1,7 +1,8 @@
 //! The database: workspaces, tokens, users and clusters, in SQLite or PostgreSQL.
 //!
 //! * `database`, `sqlite`, `postgres`, `migrate`, `json`: one statement for both databases, their pools and their schema.
-//! * `workspaces`, `managed`, `create`, `lifecycles`, `idle`, `former`, `external`, `pins`, `ids`, `variables`: workspaces.
+//! * `workspaces`, `managed`, `create`, `lifecycles`, `idle`, `former`, `external`, `pins`, `ids`, `variables`: workspaces. `overview`:
+//!   lists over all users, for operators.
 //! * `ci`, `environments`, `clusters`: runs of CI jobs, environments, clusters with their configurations.
 //! * `tokens`, `rotate`, `single_use_tokens`, `users`, `sign_ins`, `shared_sign_ins`, `shares`: credentials and rights. `changes`
 //!   is the feed of their changes that gateways read.
@@ -40,6 +41,7 @@ mod managed;
 mod migrate;
 mod model;
 mod named_ports;
+mod overview;
 mod pins;
 mod postgres;
 mod quotas;
@@ -105,6 +107,7 @@ pub use model::{
     Admission, BadId, BadNote, ClusterId, Executor, NOTE_CHARS_MAX, NewToken, Note, Terms, TokenCreation, TokenId,
     TokenRecord, TokenRotation, TokenSubject, User, Workspace, WorkspaceId,
 };
+pub use overview::{AgentPlace, ListedUser, UserFilter, WorkspaceFilter};
 pub use quotas::{ClusterUsage, CountedWorkspace, OverQuota, StartWithin};
 pub use replicas::{
     DifferingReplica, DrainRequest, Incarnation, NewReplica, Renewal, ReplicaReport, ReplicaState, StoredReplica,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::clusters::ConfigVersion;
-use super::database::{Row, Statement, sql};
+use super::database::{Row, Statement, sql, sql_of};
 use super::idle::read_idle;
 use super::workspaces::read_workspace;
 use super::{CiState, ClusterId, Executor, ListPage, Store, StoreError, Workspace, WorkspaceId, ci, json};
@@ -154,6 +154,22 @@ impl Store {
             .bind(part.after.map_or("", WorkspaceName::as_str))
             .bind(part.limit);
         read_all(&statement.fetch_all(&self.readers).await?)
+    }
+
+    /// Returns those of some workspaces that are managed, in no order and without their shares.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`] or [`StoreError::Corrupt`].
+    pub async fn managed_of(&self, ids: &[WorkspaceId]) -> Result<Vec<ManagedWorkspace>, StoreError> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let statement = sql_of(
+            select!("WHERE workspaces.id IN (SELECT value FROM json_each($1))"),
+            select!("WHERE workspaces.id IN (SELECT jsonb_array_elements_text($1::jsonb)::bigint)"),
+        );
+        let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
+        read_all(&statement.bind(serde_json::Value::from(ids).to_string()).fetch_all(&self.readers).await?)
     }
 
     /// Returns the Kubernetes objects of a workspace, frozen at its creation: canonical JSON.

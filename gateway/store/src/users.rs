@@ -145,7 +145,7 @@ fn write_groups(groups: &[GroupName]) -> String {
     serde_json::Value::from_iter(groups.iter().map(GroupName::as_str)).to_string()
 }
 
-fn read_groups(row: &Row) -> Result<Arc<[GroupName]>, StoreError> {
+pub(super) fn read_groups(row: &Row) -> Result<Arc<[GroupName]>, StoreError> {
     let corrupt = || StoreError::Corrupt { table: "users", column: "groups" };
     let texts: Vec<String> = serde_json::from_str(row.get("groups")?).map_err(|_| corrupt())?;
     texts.iter().map(|text| text.parse().map_err(|_| corrupt())).collect()
