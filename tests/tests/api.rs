@@ -28,6 +28,8 @@ mod doors;
 mod downloads;
 #[path = "api/external.rs"]
 mod external;
+#[path = "api/operators.rs"]
+mod operators;
 #[path = "api/ports.rs"]
 mod ports;
 #[path = "api/schema.rs"]

@@ -5,6 +5,7 @@
 //! other site's page can have caused the request. Changes are written to the audit log, and a change that could not be
 //! recorded is not made.
 
+pub(crate) mod admin;
 mod agents;
 mod answer;
 pub(crate) mod body;
@@ -55,7 +56,7 @@ use gateway_auth::attempts::Attempts;
 use gateway_auth::browser::{BrowserSessions, session_name};
 use gateway_auth::cache::Cache;
 use gateway_auth::device::Devices;
-use gateway_auth::policy::{OperatorGrant, Operators, Purpose, RequestShape, RequestSource, operate};
+use gateway_auth::policy::{OperatorGrant, Purpose, RequestShape, RequestSource};
 use gateway_auth::public_ports::PublicPorts;
 use gateway_auth::request::{Identities, OfferedCredential};
 use gateway_auth::site::{Site, WORKSPACE_PAGES};
@@ -73,6 +74,7 @@ use gateway_workspaces::service::Workspaces;
 
 use crate::dashboard;
 use crate::public_host::Stack;
+pub use admin::{AdminParts, EffectiveSetting, WatchedProvider};
 pub(crate) use answer::RefusalCode;
 pub use ci::{Definitions, NoDefinition};
 pub(crate) use confirm::DEVICE_PATH;
@@ -139,8 +141,8 @@ pub struct ApiParts {
     pub git: Arc<GitCredentials>,
     /// External workspaces that one user may make.
     pub external_max: u32,
-    /// Users who may see and change what belongs to all.
-    pub operators: Operators,
+    /// What operators alone see.
+    pub admin: AdminParts,
     /// Drain to which requests belong.
     pub drain: Drain,
 }
@@ -237,7 +239,7 @@ impl Caller {
     /// # Errors
     /// No user is signed in, or the user is no operator.
     pub(crate) fn operator(&self, api: &ApiParts) -> Result<OperatorGrant, ProblemRow> {
-        operate(self.user()?, &api.operators).ok_or_else(|| ApiProblem::NotOperator.into())
+        admin::operator(api, self.user()?)
     }
 
     /// Makes a record of an event that this caller caused.
@@ -331,6 +333,7 @@ fn routes() -> Vec<Route> {
         ("/device", &["post"], post(device::ask)),
         ("/device/token", &["post"], post(device::poll)),
     ];
+    routes.extend(admin::routes());
     routes.extend(clusters::routes());
     routes.extend(environments::routes());
     routes

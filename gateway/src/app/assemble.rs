@@ -21,10 +21,11 @@ use gateway_agents::registry::Registry;
 use gateway_agents::service::AgentService;
 use gateway_agents::traffic::Traffic;
 use gateway_auth::cache::Cache;
+use gateway_auth::oidc::provider::Provider;
 use gateway_auth::public_ports::PublicPorts;
 use gateway_auth::request::Identities;
 use gateway_auth::site::{BadPublicUrl, Site};
-use gateway_config::{Config, Directory, LogFormat};
+use gateway_config::{Config, Directory, EffectiveRow, LogFormat, StoreUrl};
 use gateway_edge::admin::{self, Admin};
 use gateway_edge::cookies::CookieNames;
 use gateway_edge::event_streams::EventStreams;
@@ -40,7 +41,7 @@ use gateway_net::audit::{Audit, TokenIds, Writer};
 use gateway_net::limits::UsageLimits;
 use gateway_net::telemetry::Metrics;
 use gateway_net::tls::Tls;
-use gateway_site::api::ApiParts;
+use gateway_site::api::{AdminParts, ApiParts, EffectiveSetting, WatchedProvider};
 use gateway_site::public_host::{PublicHost, PublicParts};
 use gateway_store::{Store, Workspace, wall_clock, wall_clock_ms};
 use gateway_types::{Scheme, WorkspaceName};
@@ -115,7 +116,7 @@ pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartE
         peers: peers.clone(),
     };
     let (names, agents_at) = (hosts(&config)?, listeners.agents.local_addr().map_err(StartError::Address)?);
-    let (public, shared) = public_host(&config, &base, &names, &sign_ins, services)?;
+    let (public, shared) = public_host(&config, &base, &names, &sign_ins, services, &certificates)?;
     let edge = edge(&config, &base, names, shared, public.clone(), agents_at.port(), peers.clone());
     let budget = ReplicaBudget::new(config.tunnel.replica_budget);
     let closed = CancellationToken::new();
@@ -203,6 +204,7 @@ fn public_host(
     names: &Hosts,
     sign_ins: &SignIns,
     services: Services,
+    certificates: &[Arc<Tls>],
 ) -> Result<(Arc<PublicHost>, UserFacing), StartError> {
     let Hosts { site, rules } = names;
     let SignIns { sessions, devices, .. } = sign_ins.clone();
@@ -226,6 +228,7 @@ fn public_host(
             metrics: base.metrics.clone(),
             limits: base.limits.clone(),
             traces: Traces::new(random_start()?),
+            refusals: Arc::default(),
         }),
         followers: Arc::new(EventStreams::default()),
         workspaces: Arc::new(Cache::bridging(remembered.clone())),
@@ -254,7 +257,7 @@ fn public_host(
         orphans: services.orphans,
         git: services.git,
         external_max: config.limits.external_workspaces_per_user,
-        operators: sign_in::operators(config),
+        admin: admin_parts(config, &shared, provider.as_ref(), certificates),
         drain: base.drain.clone(),
     };
     let public = Arc::new(PublicHost::new(PublicParts {
@@ -266,6 +269,38 @@ fn public_host(
         failures: shared.failures.clone(),
     }));
     Ok((public, shared))
+}
+
+/// Builds the parts that only operators see.
+fn admin_parts(
+    config: &Config,
+    shared: &UserFacing,
+    provider: Option<&Provider>,
+    certificates: &[Arc<Tls>],
+) -> AdminParts {
+    let setting = |row: &EffectiveRow| EffectiveSetting {
+        key: row.key.to_string(),
+        value: row.value.clone(),
+        origin: row.origin.as_str(),
+    };
+    let watched =
+        |provider: &Provider| WatchedProvider { issuer: provider.issuer().to_string(), observer: provider.observer() };
+    AdminParts {
+        operators: sign_in::operators(config),
+        settings: config.effective().iter().map(setting).collect(),
+        certificates: certificates.to_vec(),
+        refusals: shared.failures.refusals.clone(),
+        provider: provider.map(watched),
+        directory: match &config.directory {
+            Directory::Memory => "memory",
+            Directory::Host(_) => "host",
+            Directory::Store(_) => "store",
+        },
+        database: match &config.store.url {
+            StoreUrl::SqliteFile(_) | StoreUrl::SqliteMemory => "sqlite",
+            StoreUrl::Postgres(_) => "postgres",
+        },
+    }
 }
 
 /// Returns the number from which trace ids are counted, so that two processes do not give the same ones.

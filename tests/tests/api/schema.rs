@@ -102,6 +102,7 @@ async fn answers_are_what_the_document_says() {
     let world = World::start().await;
     let _agent = world.gateway.agent("mine").await;
     world.workspace("theirs", "ann").await;
+    world.workspace("elsewhere", "zoe").await;
     world.gateway.configured_cluster("one", "enabled: true\n").await;
     let document = world.json("GET", "/openapi.json", &As::Nobody, "", 200).await;
     let it = Checker { world: &world, document };
@@ -130,6 +131,9 @@ async fn answers_are_what_the_document_says() {
         it.call("GET", "/tokens", "/tokens", who, "").await;
         it.call("GET", "/sessions", "/sessions", who, "").await;
     }
+    for who in [&dev, &As::Nobody, &world.user("ann").await] {
+        operators(&it, who).await;
+    }
     lifecycle(&it, &dev).await;
     environments(&it, &dev).await;
     let made = it.call("POST", "/tokens", "/tokens", &dev, r#"{"kind":"user"}"#).await;
@@ -149,6 +153,25 @@ async fn answers_are_what_the_document_says() {
     it.call("DELETE", "/sessions/{id}", &session, &dev, "").await;
     it.call("DELETE", "/sessions/{id}", &session, &dev, "").await;
     it.call("DELETE", "/sessions", "/sessions", &dev, "").await;
+}
+
+/// Asks what operators ask.
+async fn operators(it: &Checker<'_>, who: &As) {
+    for path in ["workspaces", "users", "agents", "clusters", "refusals", "limits", "config", "health"] {
+        let path = format!("/admin/{path}");
+        it.call("GET", &path, &path, who, "").await;
+    }
+    for path in ["/admin/workspaces", "/admin/users", "/admin/agents", "/admin/refusals"] {
+        it.call("GET", path, &format!("{path}?limit=0&cursor=x&y"), who, "").await;
+    }
+    let (disable, enable) = ("/admin/users/{name}/disable", "/admin/users/{name}/enable");
+    for body in [r#"{"stop":true}"#, "{}", "[", r#"{"stop":1}"#] {
+        it.call("POST", disable, "/admin/users/zoe/disable", who, body).await;
+    }
+    it.call("POST", disable, "/admin/users/dev/disable", who, "{}").await;
+    it.call("POST", disable, "/admin/users/not-known/disable", who, "").await;
+    it.call("POST", enable, "/admin/users/zoe/enable", who, "").await;
+    it.call("POST", enable, "/admin/users/not-known/enable", who, "").await;
 }
 
 /// Makes, changes and ends workspaces, in all the ways that are answered differently.

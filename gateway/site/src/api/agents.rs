@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 
 use super::openapi::{failures, parameters, values};
 use super::problem::{ApiProblem, ProblemRow};
-use super::{ApiShared, Caller, answer};
+use super::{ApiParts, ApiShared, Caller, answer};
 use gateway_store::{Cluster, ClusterId};
 use gateway_workspaces::cluster_configs::StoredConfig;
 
@@ -27,31 +27,31 @@ pub(super) struct AgentList {
 
 #[derive(Serialize, ToSchema)]
 #[schema(as = ClusterAgent)]
-pub(super) struct AgentItem {
-    name: String,
+pub(crate) struct AgentItem {
+    pub(crate) name: String,
     /// Kind of its subject.
     #[schema(schema_with = values::agent_kind)]
-    kind: &'static str,
+    pub(crate) kind: &'static str,
     /// New workspaces can be made there.
-    enabled: bool,
+    pub(crate) enabled: bool,
     /// Its agent has a session.
-    connected: bool,
+    pub(crate) connected: bool,
     /// Of the agent.
     #[schema(required)]
-    version: Option<String>,
+    pub(crate) version: Option<String>,
     #[schema(schema_with = values::seconds_or_null, required)]
-    connected_seconds: Option<u64>,
+    pub(crate) connected_seconds: Option<u64>,
     /// The file that configures it is wrong, and an older one is in force. The gateway's log and `gateway config check`
     /// say why.
-    configuration_refused: bool,
+    pub(crate) configuration_refused: bool,
     /// Kind of the reason.
     #[schema(schema_with = values::configuration_refusal, required)]
-    configuration_refusal: Option<&'static str>,
+    pub(crate) configuration_refusal: Option<&'static str>,
     /// A file of its environment templates is wrong, and what was good before is in force, or nothing.
     /// `/agents/{name}/environment-templates` says which and why.
-    environment_templates_refused: bool,
+    pub(crate) environment_templates_refused: bool,
     #[schema(format = DateTime)]
-    created_at: String,
+    pub(crate) created_at: String,
 }
 
 #[utoipa::path(
@@ -104,11 +104,15 @@ pub(super) async fn show(
 }
 
 /// Returns the clusters whose agents other replicas have.
-async fn elsewhere(api: &ApiShared) -> Result<HashSet<ClusterId>, ProblemRow> {
+async fn elsewhere(api: &ApiParts) -> Result<HashSet<ClusterId>, ProblemRow> {
     Ok(if api.peers.is_some() { api.store.connected_clusters().await? } else { HashSet::new() })
 }
 
-async fn row(api: &ApiShared, cluster: Cluster, elsewhere: &HashSet<ClusterId>) -> Result<AgentItem, ProblemRow> {
+pub(super) async fn row(
+    api: &ApiParts,
+    cluster: Cluster,
+    elsewhere: &HashSet<ClusterId>,
+) -> Result<AgentItem, ProblemRow> {
     let stored = StoredConfig::read(&api.store, cluster.id, None).await?;
     let enabled = stored.is_some_and(|stored| stored.config.is_ok_and(|config| config.enabled));
     let session = api.registry.cluster(&cluster.name);

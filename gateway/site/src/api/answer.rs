@@ -59,6 +59,8 @@ fn with_type(status: StatusCode, content_type: &'static str, body: Bytes) -> Axu
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RefusalCode {
     pub(crate) code: &'static str,
+    /// The limit or rule, where the code covers several.
+    pub(crate) detail: Option<&'static str>,
     pub(crate) message: &'static str,
 }
 
@@ -68,12 +70,12 @@ pub(super) async fn seal(caller: Caller, request: Request, next: Next) -> AxumRe
     let is_head = request.method() == Method::HEAD;
     let mut response = next.run(request).await;
     let trace = caller.trace();
-    if let Some(ProblemBody { mut document, code }) = response.extensions_mut().remove::<ProblemBody>() {
+    if let Some(ProblemBody { mut document, code, detail }) = response.extensions_mut().remove::<ProblemBody>() {
         if let Some(members) = document.as_object_mut() {
             members.insert("trace_id".to_owned(), (*trace).into());
         }
         *response.body_mut() = Body::from(document.to_string());
-        response.extensions_mut().insert(RefusalCode { code, message: "request to the API failed" });
+        response.extensions_mut().insert(RefusalCode { code, detail, message: "request to the API failed" });
     }
     if is_head {
         response.extensions_mut().remove::<Delivery>();

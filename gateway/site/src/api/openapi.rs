@@ -17,7 +17,7 @@ use utoipa::{Modify, OpenApi as _};
 use self::settle::settle;
 use super::environments::{hook, prepare, records, templates};
 use super::{
-    agents, answer, ci, clusters, device, events, external, git_credentials, idle, lifecycle, replicas, sessions,
+    admin, agents, answer, ci, clusters, device, events, external, git_credentials, idle, lifecycle, replicas, sessions,
     shares, tokens, whoami, workspaces,
 };
 
@@ -46,6 +46,16 @@ use super::{
         idle::keep,
         shares::show,
         shares::replace,
+        admin::workspaces::show,
+        admin::users::show,
+        admin::users::disable_user,
+        admin::users::enable_user,
+        admin::agents::show,
+        admin::agents::show_clusters,
+        admin::refusals::show,
+        admin::refusals::show_limits,
+        admin::settings::show,
+        admin::health::show,
         agents::list,
         agents::show,
         clusters::usage,

@@ -503,6 +503,8 @@ impl ApiProblem {
 pub(super) struct ProblemBody {
     pub(super) document: serde_json::Value,
     pub(super) code: &'static str,
+    /// The limit or rule, where the code covers several.
+    pub(super) detail: Option<&'static str>,
 }
 
 impl IntoResponse for ProblemRow {
@@ -518,7 +520,8 @@ impl IntoResponse for ProblemRow {
         if self.refused.status() == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"gateway\""));
         }
-        response.extensions_mut().insert(ProblemBody { document: self.document(), code: self.refused.code() });
+        let (code, detail) = (self.refused.code(), self.refused.detail().map(|(_, name)| name));
+        response.extensions_mut().insert(ProblemBody { document: self.document(), code, detail });
         response
     }
 }

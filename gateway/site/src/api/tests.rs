@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::*;
 use crate::public_host::{Delivery, call, gather};
 use gateway_auth::browser::Lifetimes;
+use gateway_auth::policy::Operators;
 use gateway_environments::files::TemplateFiles;
 use gateway_environments::service::{Environments, EnvironmentsParts as EnvironmentsOf};
 use gateway_net::telemetry::Metrics;
@@ -98,7 +99,15 @@ async fn api_of(store: Store, templates: Arc<TemplateFiles>) -> Api {
         definitions: Arc::new(NoCi),
         git: GitCredentials::new(store.clone(), &[], Arc::new(gateway_store::wall_clock)).unwrap(),
         external_max: 10,
-        operators: Operators { names: vec![OPERATOR.parse().unwrap()], ..Operators::default() },
+        admin: AdminParts {
+            operators: Operators { names: vec![OPERATOR.parse().unwrap()], ..Operators::default() },
+            settings: Vec::new(),
+            certificates: Vec::new(),
+            refusals: Arc::default(),
+            provider: None,
+            directory: "memory",
+            database: "sqlite",
+        },
         drain: Drain::default(),
         store,
     })

@@ -15,9 +15,8 @@ use tokio::time::Instant;
 use super::EnvironmentParts;
 use super::job::facts_of;
 use crate::api::problem::{ApiProblem, ProblemRow};
-use crate::api::{ApiShared, Caller, PREFIX};
+use crate::api::{ApiShared, Caller, PREFIX, admin};
 use gateway_auth::jwt::{self, Moment};
-use gateway_auth::policy::operate;
 use gateway_auth::request::foreign_bearer;
 use gateway_environments::on_record::OnRecord;
 use gateway_environments::refusal::RefusalCode;
@@ -183,7 +182,7 @@ impl JobCaller {
 
 /// Returns whether a user may do anything with every environment: one of their operators, or of the gateway's.
 pub(in crate::api) fn is_operator(api: &ApiShared, principal: &Principal) -> bool {
-    api.environments.is_operator(&principal.user) || operate(principal, &api.operators).is_some()
+    api.environments.is_operator(&principal.user) || admin::operator(api, principal).is_ok()
 }
 
 /// Returns the operator who calls.

@@ -54,6 +54,13 @@ pub(in crate::api) struct ProblemDocument {
 }
 
 #[derive(ToSchema)]
+pub(in crate::api) struct UserDisabling {
+    /// Also stop the workspaces that run for the user.
+    #[schema(required = false, default = false)]
+    stop: bool,
+}
+
+#[derive(ToSchema)]
 pub(in crate::api) struct NewToken {
     #[schema(schema_with = values::token_kind)]
     kind: String,

@@ -23,6 +23,7 @@ macro_rules! failures {
 
 const SIGN_IN_REQUIRED: &str = "No user is signed in (`sign_in_required`)";
 const NOT_AN_OPERATOR: &str = "`forbidden`: you are not one of `environments.operators`";
+const NO_OPERATOR: &str = "The user is no operator (`forbidden`); see `auth.admins` and `auth.admin_group`";
 const NOT_NOW: &str = "`environments_off`, `not_enabled`, `no_environment` or `environment_busy`";
 const AGENT_OR_STORE: &str = "`overloaded` with the limit, `store_unavailable`, or of the agent: `agent_absent`, \
     `agent_too_old`, `agent_displaced`";
@@ -100,6 +101,11 @@ failures! {
     SignedIn {
         401: SIGN_IN_REQUIRED,
         503: OVERLOADED,
+    }
+
+    /// A user who is no operator.
+    Operators {
+        403: NO_OPERATOR,
     }
 
     /// Failures of a method that is for the owner of a workspace.

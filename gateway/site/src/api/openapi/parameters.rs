@@ -4,7 +4,7 @@
 
 use utoipa::IntoParams;
 
-use super::values::{Extent, StateName};
+use super::values::{ActualName, Extent, StateName, UserState};
 
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path)]
@@ -121,4 +121,64 @@ pub(in crate::api) struct OfQuery {
     /// `removal` ends with the removal that is due; `everything`, the default, once no work is in progress.
     #[param(required = false, inline)]
     of: Extent,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(in crate::api) struct UserPath {
+    /// Name of the user.
+    name: String,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(in crate::api) struct PartFilter {
+    /// Part of the name, or of its owner's; no pattern.
+    #[param(required = false, max_length = 200)]
+    q: String,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(in crate::api) struct WorkspaceFilters {
+    /// Part of the name, or of its owner's; no pattern.
+    #[param(required = false, max_length = 200)]
+    q: String,
+    /// Only in this state.
+    #[param(required = false, inline)]
+    state: ActualName,
+    /// Only of this user.
+    #[param(required = false)]
+    owner: String,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(in crate::api) struct UserFilters {
+    /// Part of the name; no pattern.
+    #[param(required = false, max_length = 200)]
+    q: String,
+    /// Only in this state.
+    #[param(required = false, inline)]
+    state: UserState,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(in crate::api) struct RefusalFilters {
+    /// Most of them.
+    #[param(required = false, minimum = 1, maximum = 200, default = 50)]
+    limit: u32,
+    /// Only with this code.
+    #[param(required = false)]
+    code: String,
+    /// Only of this user.
+    #[param(required = false)]
+    user: String,
+    /// Only at this workspace.
+    #[param(required = false)]
+    workspace: String,
+    /// Only with this trace id.
+    #[param(required = false)]
+    trace: String,
 }

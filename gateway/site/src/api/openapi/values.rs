@@ -147,6 +147,41 @@ pub(in crate::api) fn configuration_refusal() -> Object {
     one_of_or_null(["bad_file", "namespace_mode_in_use"]).description(Some(description)).build()
 }
 
+/// States of users.
+pub(in crate::api) fn user_state() -> Object {
+    one_of(["disabled", "enabled"]).build()
+}
+
+/// Layers of the configuration.
+pub(in crate::api) fn setting_origin() -> Object {
+    one_of(["default", "environment", "file", "flag"]).build()
+}
+
+/// Health of the database.
+pub(in crate::api) fn store_word() -> Object {
+    one_of(["away", "good", "unwritable"]).build()
+}
+
+/// Health of the directory of sessions.
+pub(in crate::api) fn directory_word() -> Object {
+    one_of(["alone", "away", "behind", "good", "lost"]).build()
+}
+
+/// Health of the identity provider.
+pub(in crate::api) fn provider_word() -> Object {
+    one_of(["failing", "good", "unknown"]).build()
+}
+
+/// Health of a certificate.
+pub(in crate::api) fn certificate_word() -> Object {
+    one_of(["ends_soon", "expired", "good"]).build()
+}
+
+/// Makes the schema of a number of things.
+pub(in crate::api) fn count() -> Object {
+    ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0)).build()
+}
+
 /// Makes the schema of a time in seconds.
 pub(in crate::api) fn seconds() -> Object {
     ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0)).build()
@@ -167,6 +202,28 @@ impl PartialSchema for StateName {
 }
 
 impl ToSchema for StateName {}
+
+/// Name of a workspace's actual state, in a query.
+pub(super) struct ActualName;
+
+impl PartialSchema for ActualName {
+    fn schema() -> RefOr<Schema> {
+        actual().into()
+    }
+}
+
+impl ToSchema for ActualName {}
+
+/// State of a user, in a query.
+pub(super) struct UserState;
+
+impl PartialSchema for UserState {
+    fn schema() -> RefOr<Schema> {
+        user_state().into()
+    }
+}
+
+impl ToSchema for UserState {}
 
 /// Extent of a stream of an environment's events, in a query.
 pub(super) struct Extent;

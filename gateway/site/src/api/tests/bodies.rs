@@ -70,5 +70,5 @@ async fn bodies_have_the_members_that_are_described_and_no_other() {
             checked += 1;
         }
     }
-    assert_eq!(checked, 15);
+    assert_eq!(checked, 16);
 }
