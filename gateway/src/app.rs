@@ -2,6 +2,7 @@
 //! its submodules, that knows every crate.
 
 mod assemble;
+mod audit;
 mod busy;
 mod certificates;
 mod changes;
@@ -29,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use self::assemble::Base;
+use self::audit::AuditTasks;
 use self::certificates::OwnCertificate;
 use self::ci::CiParts;
 use self::environments::EnvironmentParts;
@@ -46,7 +48,6 @@ use gateway_edge::admin::Admin;
 use gateway_edge::service::Edge;
 use gateway_environments::service::Environments;
 use gateway_net::acme::Renewal;
-use gateway_net::audit::Writer;
 use gateway_net::handover::Predecessor;
 use gateway_net::limits::UsageLimits;
 use gateway_net::listen::Listener;
@@ -80,7 +81,7 @@ pub struct App {
     closed: CancellationToken,
     listeners: Listeners,
     certificates: Vec<Arc<Tls>>,
-    audit_writer: Writer,
+    audit: AuditTasks,
     renewal: Option<Renewal>,
     controller: Arc<KubernetesController>,
     ci: CiParts,

@@ -14,6 +14,8 @@
 mod agents;
 #[path = "api/audit.rs"]
 mod audit;
+#[path = "api/audit_search.rs"]
+mod audit_search;
 #[path = "api/callers.rs"]
 mod callers;
 #[path = "api/cli.rs"]

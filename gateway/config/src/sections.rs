@@ -84,6 +84,12 @@ section! {
         rotate_bytes: u64 = SIZE, or 64 * MIB, in KIB..=1024 * GIB;
         /// Files put aside that are kept.
         keep: u32 = COUNT_32, or 8, in 0..=1000;
+        /// Days for which records are kept in the database too, where operators search those of all replicas; with `0`
+        /// none is written there.
+        keep_days: u32 = COUNT_32, or 90, in 0..=36_500;
+        /// The same for records of accesses. These are many: two for each connection to an app. By default they are in
+        /// the file alone.
+        keep_access_days: u32 = COUNT_32, or 0, in 0..=36_500;
     }
 }
 

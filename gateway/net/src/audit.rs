@@ -5,11 +5,14 @@
 //! they are counted, as the metric `gateway_audit_lost` and as a record of its own. A change by a user or operator
 //! (shares, tokens, sessions) takes a [`RecordPermit`] in the queue first, and is refused without one.
 //!
+//! Beside the file or log, records go to the database if `audit.keep_days` says so: see [`RecordsToStore`].
+//!
 //! Records hold no secret: credentials appear by kind and id, and every text is cut and escaped.
 
 mod event;
 mod file;
 mod line;
+mod stored;
 mod tally;
 mod writer;
 
@@ -30,6 +33,7 @@ use gateway_config::AuditLog;
 
 pub use event::{Actor, AuditEvent, Credential, Items, Text, WhyEnded};
 pub use file::{append, appendable};
+pub use stored::{RecordsToStore, StoredRecord, Unstored, as_in_lines};
 pub use writer::Writer;
 
 /// Records that wait to be written. Full: see the module.
@@ -110,8 +114,9 @@ pub struct Audit(Option<Arc<AuditShared>>);
 struct AuditShared {
     queue: Sender<Timed>,
     clock_ms: fn() -> u64,
-    /// Accesses are many; without a file of their own they go to the log, and only if its level asks for them.
-    has_file: bool,
+    /// Accesses are many; without a file of their own and a place in the database they go to the log, and only if its
+    /// level asks for them.
+    takes_accesses: bool,
     losses: Arc<Losses>,
     tally: Tally,
     strangers: Mutex<Window>,
@@ -185,6 +190,15 @@ impl Window {
     }
 }
 
+/// Counters of records that are missing somewhere.
+#[derive(Debug)]
+pub struct AuditCounters {
+    /// Those that are missing from the file or log.
+    pub lost: Counter,
+    /// Those that are missing from the database.
+    pub unstored: Counter,
+}
+
 /// Finds the id of the token with a hash, for the records of its uses.
 pub type TokenIds = Box<dyn Fn([u8; 32]) -> BoxFuture<'static, Option<String>> + Send + Sync>;
 
@@ -205,13 +219,31 @@ impl Audit {
         let shared = AuditShared {
             queue,
             clock_ms,
-            has_file: config.path.is_some(),
+            takes_accesses: config.path.is_some() || config.keep_access_days > 0,
             losses,
             tally: Tally::default(),
             strangers: Mutex::default(),
             accesses: AtomicU64::new(1),
         };
         Ok((Self(Some(Arc::new(shared))), writer))
+    }
+
+    /// Opens the log as [`Audit::open`] does, with a queue of records for the database, if some are kept there.
+    /// `unstored` counts those that do not get there.
+    ///
+    /// # Errors
+    /// The file cannot be opened.
+    pub fn open_storing(
+        config: &AuditLog,
+        clock_ms: fn() -> u64,
+        token_ids: TokenIds,
+        counters: AuditCounters,
+    ) -> std::io::Result<(Self, Writer, Option<RecordsToStore>)> {
+        let (audit, writer) = Self::open(config, clock_ms, token_ids, counters.lost)?;
+        Ok(match stored::queue(config, counters.unstored) {
+            Some((queue, records)) => (audit, writer.storing(queue), Some(records)),
+            None => (audit, writer, None),
+        })
     }
 
     /// Hands in a record of an event. When the queue is full it is counted and dropped.
@@ -239,7 +271,7 @@ impl Audit {
     pub fn wants_accesses(&self) -> bool {
         self.0
             .as_ref()
-            .is_some_and(|shared| shared.has_file || tracing::enabled!(target: "audit", tracing::Level::DEBUG))
+            .is_some_and(|shared| shared.takes_accesses || tracing::enabled!(target: "audit", tracing::Level::DEBUG))
     }
 
     /// Returns a number that names one access among those of this process.

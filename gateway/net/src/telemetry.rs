@@ -210,6 +210,7 @@ pub struct Metrics {
     relayed: Counter,
     failed: Family<FailureCode, Counter>,
     audit_lost: Counter,
+    audit_unstored: Counter,
     tcp_opened: Counter,
     tcp_ended: Family<EndLabel, Counter>,
     intents: Family<Cycle, Counter>,
@@ -259,6 +260,7 @@ impl Default for Metrics {
             relayed: Counter::default(),
             failed: Family::default(),
             audit_lost: Counter::default(),
+            audit_unstored: Counter::default(),
             tcp_opened: Counter::default(),
             tcp_ended: Family::default(),
             intents: Family::default(),
@@ -330,6 +332,11 @@ impl Metrics {
     /// Returns the counter of records lost to the audit log.
     pub fn audit_lost(&self) -> Counter {
         self.audit_lost.clone()
+    }
+
+    /// Returns the counter of audit records that are missing from the database.
+    pub fn audit_unstored(&self) -> Counter {
+        self.audit_unstored.clone()
     }
 
     /// Counts a raw TCP stream that was opened.
@@ -458,6 +465,8 @@ impl Metrics {
         registry.register("gateway_replica_changes", travelled, self.changes.clone());
         registry.register("gateway_failures", "Requests that the gateway answered with a failure", self.failed.clone());
         registry.register("gateway_audit_lost", "Records missing from the audit log", self.audit_lost.clone());
+        let unstored = "Audit records missing from the database, where they can be searched";
+        registry.register("gateway_audit_unstored", unstored, self.audit_unstored.clone());
         let lost = ConstCounter::new(program_log::stderr().lost());
         registry.register("gateway_log_lost_lines", "Lines missing from the log", lost);
     }

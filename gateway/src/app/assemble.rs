@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 use tunnel_link::drain::Drain;
 use tunnel_proto::mux::ReplicaBudget;
 
+use super::audit::{self, AuditTasks};
 use super::ci::CiParts;
 use super::environments::EnvironmentParts;
 use super::handover::Succession;
@@ -25,7 +26,7 @@ use gateway_auth::oidc::provider::Provider;
 use gateway_auth::public_ports::PublicPorts;
 use gateway_auth::request::Identities;
 use gateway_auth::site::{BadPublicUrl, Site};
-use gateway_config::{Config, Directory, EffectiveRow, LogFormat, StoreUrl};
+use gateway_config::{Config, Directory, EffectiveRow, StoreUrl};
 use gateway_edge::admin::{self, Admin};
 use gateway_edge::cookies::CookieNames;
 use gateway_edge::event_streams::EventStreams;
@@ -37,7 +38,7 @@ use gateway_edge::watches::Watches;
 use gateway_git::credentials::GitCredentials;
 use gateway_http::host::{HostRules, HostTarget};
 use gateway_http::respond::Failure;
-use gateway_net::audit::{Audit, TokenIds, Writer};
+use gateway_net::audit::Audit;
 use gateway_net::limits::UsageLimits;
 use gateway_net::telemetry::Metrics;
 use gateway_net::tls::Tls;
@@ -94,7 +95,7 @@ struct Services {
 pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartError> {
     let Bound { single, own, certificates, limits, listeners, peers, predecessor } = bound;
     let (renewal, store) = Box::pin(own.with_store(&config)).await?;
-    let (base, audit_writer, joined) = Base::open(&config, store, limits, peers).await?;
+    let (base, audit, joined) = Base::open(&config, store, limits, peers).await?;
     let replica = joined.map(|joined| ReplicaParts::new(joined, &base));
     let peers = ReplicaParts::peers(replica.as_ref());
     let changes = Changes::default();
@@ -147,7 +148,7 @@ pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartE
         closed,
         listeners,
         certificates,
-        audit_writer,
+        audit,
         renewal,
         controller,
         ci,
@@ -158,13 +159,13 @@ pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartE
 }
 
 impl Base {
-    /// Opens the audit log; returns the parts, and the writer of the log.
+    /// Opens the audit log; returns the parts, and the tasks of the log.
     async fn open(
         config: &Config,
         store: Store,
         limits: Arc<UsageLimits>,
         peers: Option<PeerPort>,
-    ) -> Result<(Self, Writer, Option<Joined>), StartError> {
+    ) -> Result<(Self, AuditTasks, Option<Joined>), StartError> {
         let joined = Joined::new(config, &store, peers).await?;
         let sessions_max = config.limits.sessions;
         let registry = match &joined {
@@ -173,7 +174,7 @@ impl Base {
         };
         let metrics = Metrics::default();
         metrics.expect_failures(&Failure::CODES);
-        let (audit, writer) = open_audit(config, &store, &metrics)?;
+        let (audit, tasks) = audit::open(config, &store, &metrics)?;
         let base = Self {
             registry: Arc::new(registry),
             upstreams: Upstreams::new(config.timeouts.upstream_idle),
@@ -184,7 +185,7 @@ impl Base {
             traffic: Arc::default(),
             limits,
         };
-        Ok((base, writer, joined))
+        Ok((base, tasks, joined))
     }
 }
 
@@ -409,18 +410,6 @@ fn admin_pages(
         lanes_carried: Box::new(move || agents.lanes_carried()),
         peers,
     })
-}
-
-/// Opens the audit log. Its writer asks the store for the ids of tokens, so that no other task has to.
-fn open_audit(config: &Config, store: &Store, metrics: &Metrics) -> Result<(Audit, Writer), StartError> {
-    let store = store.clone();
-    let token_ids: TokenIds = Box::new(move |hash| {
-        let store = store.clone();
-        Box::pin(async move { Some(store.token_by_hash(&hash).await.ok()??.id.to_string()) })
-    });
-    let (audit, writer) = Audit::open(&config.audit, wall_clock_ms, token_ids, metrics.audit_lost())
-        .map_err(|source| StartError::Audit { path: config.audit.path.clone().unwrap_or_default(), source })?;
-    Ok((audit, if config.log.format == LogFormat::Text { writer.in_words() } else { writer }))
 }
 
 /// Returns the gateway's address for workspaces in a cluster: the public host, on the port for agents.

@@ -13,7 +13,7 @@ use super::drain::SessionsDrain;
 use super::duties::{self, Work};
 use super::handover::Handover;
 use super::replicas::{ReplicaParts, ReplicaTasks, ReplicaWork};
-use super::{App, outage};
+use super::{App, audit, outage};
 use gateway_agents::expiry;
 use gateway_agents::revocation::recheck;
 use gateway_agents::service::AgentService;
@@ -62,7 +62,8 @@ impl App {
             [&self.base.drain, &background, &writing, &late, &leaving].map(Drain::cut_on_drop),
         );
         self.record_use(&background);
-        writing.spawn(self.audit_writer.run(written.clone()));
+        let replica = self.replica.as_ref().map(ReplicaParts::incarnation);
+        self.audit.execute(&writing, &self.base.store, replica, &written);
         writing.spawn(self.sign_ins.keep(written.clone()));
         self.base.audit.record(AuditRecord::new(AuditEvent::GatewayStarted { version: env!("CARGO_PKG_VERSION") }));
         background.spawn(self.base.upstreams.clone().sweep(self.base.drain.clone()));
@@ -74,7 +75,6 @@ impl App {
         background.spawn(outage::watch(store, single, memory, self.replaced.clone(), self.closed.clone()));
         background.spawn(expiry::watch(self.base.registry.clone(), self.identities.clone(), self.closed.clone()));
         background.spawn(recheck(self.base.registry.clone(), self.base.store.clone(), self.closed.clone()));
-        let replica = self.replica.as_ref().map(ReplicaParts::incarnation);
         self.ci.execute(&self.base, replica, &background, &self.closed);
         self.environments.execute(&self.base.store, &self.controller.configs, replica, &background, &self.closed);
         let (changes, environments) = (self.controller.changes.clone(), self.environments.environments.clone());
@@ -150,7 +150,11 @@ impl App {
         });
         let timers = Work { duty: Duty::Timers, begin, ending: closed.clone(), stop: closed.clone() };
         let environments = self.environments.work(base.registry.clone(), configs.clone(), &base.drain, closed);
-        [Some(timers), Some(environments), self.ci.work(base, changes, replica)].into_iter().flatten().collect()
+        let records = audit::sweep_work(&self.config.audit, closed);
+        [Some(timers), Some(environments), Some(records), self.ci.work(base, changes, replica)]
+            .into_iter()
+            .flatten()
+            .collect()
     }
 
     /// Chooses the worker of each connection: users go to the thread of the agent that they ask for.

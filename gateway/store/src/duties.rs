@@ -19,11 +19,13 @@ pub enum Duty {
     Environments,
     /// Removal of rows that are of no use any more.
     Sweeps,
+    /// Removal of old audit records.
+    Audit,
 }
 
 impl Duty {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Timers, Self::Ci, Self::Environments, Self::Sweeps];
+    pub const ALL: [Self; 5] = [Self::Timers, Self::Ci, Self::Environments, Self::Sweeps, Self::Audit];
 
     /// Returns its name.
     #[must_use]
@@ -33,6 +35,7 @@ impl Duty {
             Self::Ci => "ci",
             Self::Environments => "environments",
             Self::Sweeps => "sweeps",
+            Self::Audit => "audit",
         }
     }
 }

@@ -8,7 +8,7 @@
 //!   is the feed of their changes that gateways read.
 //! * `replicas`, `sessions`, `connected`, `duties`: gateways that share a database, and which of them has which agent and does which background
 //!   work. `fence` keeps the writes of a past owner out.
-//! * `git_credentials`: users' credentials for git servers, sealed.
+//! * `audit_records`: the audit log of all replicas, for a search. `git_credentials`: users' credentials for git servers, sealed.
 //! * `seal`: secrets that have to be read again. `generations`: what agents prove of their last session. `single`: one gateway
 //!   for each database. `watch`: outages.
 //!
@@ -18,6 +18,7 @@
 //!
 //! No clock inside: callers pass the time (see [`wall_clock`] for its source).
 
+mod audit_records;
 mod certificates;
 mod changed_rows;
 mod changes;
@@ -79,6 +80,7 @@ use gateway_net::availability::Availability;
 use gateway_types::token::NoRandomness;
 use gateway_types::{RefusedShare, UnixSeconds, WorkspaceName};
 
+pub use audit_records::{AuditCutoffs, AuditFilter, AuditPage, AuditSource, FoundRecord};
 pub use certificates::Orderer;
 pub use changed_rows::{ChangedRow, ChangedRows, ChangedRowsReader};
 pub use changes::AccessChange;

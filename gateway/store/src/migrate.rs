@@ -65,6 +65,7 @@ pub(super) static STEPS: LazyLock<Vec<SchemaVersion>> = LazyLock::new(|| {
         step!(20, "needs of workspaces", "0020_workspace_needs.sql"),
         step!(21, "named ports", "0021_named_ports.sql"),
         step!(22, "progress of starts", "0022_start_progress.sql"),
+        step!(23, "audit records", "0023_audit_records.sql"),
         step!(24, "display names and pins", "0024_display_names_and_pins.sql"),
     ]
 });

@@ -11,11 +11,12 @@ use serde_json::Value;
 use super::support::{As, SAME_ORIGIN, World, code};
 
 /// Every path that is for operators, with a good body.
-const PATHS: [(&str, &str, &str); 10] = [
+const PATHS: [(&str, &str, &str); 11] = [
     ("GET", "/admin/workspaces", ""),
     ("GET", "/admin/users", ""),
     ("GET", "/admin/agents", ""),
     ("GET", "/admin/clusters", ""),
+    ("GET", "/admin/audit", ""),
     ("GET", "/admin/refusals", ""),
     ("GET", "/admin/limits", ""),
     ("GET", "/admin/config", ""),

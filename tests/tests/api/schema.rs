@@ -157,11 +157,11 @@ async fn answers_are_what_the_document_says() {
 
 /// Asks what operators ask.
 async fn operators(it: &Checker<'_>, who: &As) {
-    for path in ["workspaces", "users", "agents", "clusters", "refusals", "limits", "config", "health"] {
+    for path in ["workspaces", "users", "agents", "clusters", "audit", "refusals", "limits", "config", "health"] {
         let path = format!("/admin/{path}");
         it.call("GET", &path, &path, who, "").await;
     }
-    for path in ["/admin/workspaces", "/admin/users", "/admin/agents", "/admin/refusals"] {
+    for path in ["/admin/workspaces", "/admin/users", "/admin/agents", "/admin/audit", "/admin/refusals"] {
         it.call("GET", path, &format!("{path}?limit=0&cursor=x&y"), who, "").await;
     }
     let (disable, enable) = ("/admin/users/{name}/disable", "/admin/users/{name}/enable");

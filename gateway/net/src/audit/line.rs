@@ -66,7 +66,7 @@ fn time(at_ms: u64) -> String {
 
 /// Escapes everything that is not printable ASCII (RFC 8259, section 7), so that no terminal or viewer can be steered
 /// by, say, the name of a user's machine. Such characters stand only inside strings.
-fn ascii(json: &str) -> String {
+pub(super) fn ascii(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
     for character in json.chars() {
         if matches!(character, ' '..='~') {

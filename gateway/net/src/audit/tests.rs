@@ -21,7 +21,7 @@ impl Folder {
     }
 
     fn config(&self, rotate_bytes: u64, keep: u32) -> AuditLog {
-        AuditLog { path: Some(self.0.path().join("audit.log")), rotate_bytes, keep }
+        AuditLog { path: Some(self.0.path().join("audit.log")), rotate_bytes, keep, keep_days: 0, keep_access_days: 0 }
     }
 
     fn lines(&self, name: &str) -> Vec<serde_json::Value> {

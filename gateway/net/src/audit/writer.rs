@@ -13,6 +13,7 @@ use tracing::{debug, error, info};
 use super::event::{Credential, Text};
 use super::file::{LogFile, NotAppended};
 use super::line::{line, words};
+use super::stored::RecordQueue;
 use super::{AuditRecord, Losses, Lost, Timed, TokenIds};
 use gateway_config::AuditLog;
 
@@ -34,6 +35,8 @@ pub struct Writer {
     is_failing: bool,
     /// Records in the program's log are words for people, not JSON.
     is_in_words: bool,
+    /// Leads to the database; `None` if no record is kept there.
+    stored: Option<RecordQueue>,
     clock_ms: fn() -> u64,
 }
 
@@ -60,6 +63,7 @@ impl Writer {
             file,
             is_failing: false,
             is_in_words: false,
+            stored: None,
             clock_ms,
         })
     }
@@ -68,6 +72,11 @@ impl Writer {
     #[must_use]
     pub fn in_words(self) -> Self {
         Self { is_in_words: true, ..self }
+    }
+
+    /// Hands records to the database's queue too.
+    pub(super) fn storing(self, queue: RecordQueue) -> Self {
+        Self { stored: Some(queue), ..self }
     }
 
     /// Writes until `stop`, and then the records still waiting. Reopens the file on SIGHUP.
@@ -111,6 +120,9 @@ impl Writer {
                 self.name_token(&mut record).await;
                 let is_in_words = self.is_in_words && self.file.is_none();
                 let line = if is_in_words { words(&record) } else { line(at_ms, &record) };
+                if let Some(queue) = &mut self.stored {
+                    queue.put(at_ms, &record, (!is_in_words).then_some(&line));
+                }
                 if self.file.is_some() {
                     lines.push_str(&line);
                     lines.push('\n');

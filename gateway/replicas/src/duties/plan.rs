@@ -130,7 +130,7 @@ mod tests {
         plan.begun(Duty::Ci);
         let owns = [(Duty::Timers, own), (Duty::Ci, own)];
         // Left to the others for one tick each; what one of them takes and loses is left once more.
-        assert_eq!(plan.decide(&found(3, &owns)), takes(&[Duty::Environments, Duty::Sweeps]));
+        assert_eq!(plan.decide(&found(3, &owns)), takes(&[Duty::Environments, Duty::Sweeps, Duty::Audit]));
     }
 
     #[tokio::test]

@@ -2,6 +2,7 @@
 //! the API and the pages alike.
 
 pub(crate) mod agents;
+pub(crate) mod audit;
 pub(crate) mod health;
 pub(crate) mod query;
 pub(crate) mod refusals;
@@ -76,6 +77,7 @@ pub(super) fn routes() -> Vec<Route> {
         ("/admin/users/{name}/enable", &["post"], post(users::enable_user)),
         ("/admin/agents", &["get"], get(agents::show)),
         ("/admin/clusters", &["get"], get(agents::show_clusters)),
+        ("/admin/audit", &["get"], get(audit::show)),
         ("/admin/refusals", &["get"], get(refusals::show)),
         ("/admin/limits", &["get"], get(refusals::show_limits)),
         ("/admin/config", &["get"], get(settings::show)),

@@ -97,7 +97,8 @@ impl<K: std::str::FromStr> PageRequest<K> {
     }
 }
 
-fn encode(key: &str, kind: &str) -> String {
+/// Makes the cursor behind a key.
+pub(super) fn encode(key: &str, kind: &str) -> String {
     URL_SAFE_NO_PAD.encode(format!("{kind}:{key}"))
 }
 

@@ -52,6 +52,7 @@ use super::{
         admin::users::enable_user,
         admin::agents::show,
         admin::agents::show_clusters,
+        admin::audit::show,
         admin::refusals::show,
         admin::refusals::show_limits,
         admin::settings::show,

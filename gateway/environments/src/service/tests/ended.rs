@@ -316,7 +316,13 @@ async fn change_has_its_place_in_the_audit_log_before_it_is_made() {
     let id = stage.environments.complete(request(1, "two")).await.unwrap().environment().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.log");
-    let log = gateway_config::AuditLog { path: Some(path.clone()), rotate_bytes: 1 << 30, keep: 1 };
+    let log = gateway_config::AuditLog {
+        path: Some(path.clone()),
+        rotate_bytes: 1 << 30,
+        keep: 1,
+        keep_days: 0,
+        keep_access_days: 0,
+    };
     let token_ids: gateway_net::audit::TokenIds = Box::new(|_| Box::pin(async { None }));
     let (audit, writer) = Audit::open(&log, || 0, token_ids, Default::default()).unwrap();
     let on_record = async || OnRecord::new(operator(), audit.slot().await.unwrap());

@@ -276,7 +276,8 @@ async fn open(store: &Store, registry: &Arc<Registry>, cluster: &Cluster, now: &
     templates.begin(store).await.unwrap();
     let clock = now.clone();
     let token_ids: gateway_net::audit::TokenIds = Box::new(|_| Box::pin(async { None }));
-    let log = gateway_config::AuditLog { path: None, rotate_bytes: 1 << 20, keep: 1 };
+    let log =
+        gateway_config::AuditLog { path: None, rotate_bytes: 1 << 20, keep: 1, keep_days: 0, keep_access_days: 0 };
     let (audit, _) = Audit::open(&log, || 0, token_ids, Default::default()).unwrap();
     let parts = EnvironmentsParts {
         store: store.clone(),

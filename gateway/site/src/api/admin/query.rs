@@ -23,13 +23,18 @@ impl Filters {
 
     /// Reads a text that is searched for, in lower case; empty if there is none.
     pub(super) fn part(&mut self, name: &'static str) -> String {
+        self.text(name).to_lowercase()
+    }
+
+    /// Reads a text as it is; empty if there is none.
+    pub(super) fn text(&mut self, name: &'static str) -> String {
         let Some(text) = self.values.get(name) else { return String::new() };
         let wrong = if text.chars().count() > PART_CHARS_MAX {
             format!("is longer than {PART_CHARS_MAX} characters")
         } else if text.chars().any(char::is_control) {
             "has control characters".to_owned()
         } else {
-            return text.to_lowercase();
+            return text.clone();
         };
         self.object(name, wrong);
         String::new()

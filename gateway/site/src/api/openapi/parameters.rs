@@ -4,7 +4,7 @@
 
 use utoipa::IntoParams;
 
-use super::values::{ActualName, Extent, StateName, UserState};
+use super::values::{ActualName, AuditForm, Extent, StateName, UserState};
 
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path)]
@@ -181,4 +181,30 @@ pub(in crate::api) struct RefusalFilters {
     /// Only with this trace id.
     #[param(required = false)]
     trace: String,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(in crate::api) struct AuditFilters {
+    /// Part of the line; no pattern.
+    #[param(required = false, max_length = 200)]
+    q: String,
+    /// Only of this author.
+    #[param(required = false, max_length = 200)]
+    actor: String,
+    /// Only about this workspace.
+    #[param(required = false, max_length = 200)]
+    workspace: String,
+    /// Only of this name.
+    #[param(required = false, max_length = 200)]
+    event: String,
+    /// Earliest time, as RFC 3339 has it.
+    #[param(required = false, format = DateTime)]
+    since: String,
+    /// End of the time, which is not part of it.
+    #[param(required = false, format = DateTime)]
+    until: String,
+    /// Form of the answer: a page, or lines of the log.
+    #[param(required = false, inline)]
+    format: AuditForm,
 }

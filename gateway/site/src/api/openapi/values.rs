@@ -214,6 +214,17 @@ impl PartialSchema for ActualName {
 
 impl ToSchema for ActualName {}
 
+/// Form of a search's answer, in a query.
+pub(super) struct AuditForm;
+
+impl PartialSchema for AuditForm {
+    fn schema() -> RefOr<Schema> {
+        one_of(["json", "jsonl"]).schema_type(Type::String).into()
+    }
+}
+
+impl ToSchema for AuditForm {}
+
 /// State of a user, in a query.
 pub(super) struct UserState;
 
