@@ -11,9 +11,9 @@ use gateway::app::{App, Inheritance, StartError};
 use gateway::demo;
 use gateway_cli::files::allow_open_files;
 use gateway_cli::{
-    Cli, Console, Exit, GatewayCommand, asks_for_json, preflight, run_ci_run, run_cluster, run_completions, run_config,
-    run_environment, run_forward, run_git_credential, run_login, run_logout, run_man, run_replicas, run_ssh,
-    run_ssh_config, run_token, run_user, run_whoami, run_workspace,
+    Cli, Console, Exit, GatewayCommand, asks_for_json, preflight, run_audit, run_ci_run, run_cluster, run_completions,
+    run_config, run_environment, run_forward, run_git_credential, run_login, run_logout, run_man, run_replicas,
+    run_ssh, run_ssh_config, run_token, run_user, run_whoami, run_workspace,
 };
 use gateway_config::{Config, process_environment};
 use gateway_net::inherited::InheritedSockets;
@@ -81,6 +81,7 @@ async fn run(cli: &Cli, env: &BTreeMap<String, String>, is_json: bool) -> ExitCo
         GatewayCommand::Workspace(args) => run_workspace(cli, args, env, &mut console, wall_clock()).await,
         GatewayCommand::GitCredential(args) => run_git_credential(args, env, &mut console).await,
         GatewayCommand::User(args) => run_user(cli, args, env, &mut console, wall_clock()).await,
+        GatewayCommand::Audit(args) => run_audit(cli, args, env, &mut console, wall_clock()).await,
         GatewayCommand::Cluster(args) => run_cluster(args, env, &mut console).await,
         GatewayCommand::Replicas(args) => run_replicas(cli, args, env, &mut console, wall_clock()).await,
         GatewayCommand::Environment(args) => run_environment(args, env, &mut console).await,

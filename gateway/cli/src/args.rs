@@ -28,11 +28,13 @@ macro_rules! which {
     };
 }
 
+mod audit;
 mod cluster;
 mod environment;
 mod idle;
 mod lifecycle;
 
+pub use audit::{AuditArgs, AuditCommand, AuditTime, SearchAuditArgs};
 pub use cluster::{ClusterArgs, ClusterCommand, OrphansArgs, ShowClusterArgs};
 pub use environment::{EnsureArgs, EnvironmentArgs, EnvironmentCommand, ShowEnvironmentArgs, StopArgs, WhichArgs};
 pub use idle::{IdleArgs, KeepArgs};

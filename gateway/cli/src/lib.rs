@@ -12,6 +12,7 @@
 //! `gateway run` and `gateway demo` are in the crate `gateway`, above this one.
 
 mod args;
+mod audit;
 mod ci_run;
 mod client;
 mod cluster;
@@ -43,15 +44,17 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use self::credentials::Remote;
 use gateway_config::{BadConfig, Config, DEFAULT_FILE, Flag};
 use gateway_types::UserName;
 
 pub use args::{
-    ChangeArgs, ClusterArgs, ClusterCommand, CreateArgs, CreateTokenArgs, EnsureArgs, EnvironmentArgs,
-    EnvironmentCommand, IdleArgs, KeepArgs, ListArgs, OpenArgs, OrphansArgs, RevokeTokenArgs, RotateTokenArgs, RunsOn,
-    ShareArgs, ShowArgs, ShowClusterArgs, ShowEnvironmentArgs, StopArgs, TerminateArgs, TokenArgs, TokenCommand,
-    WhichArgs, WorkspaceArgs, WorkspaceCommand,
+    AuditArgs, AuditCommand, AuditTime, ChangeArgs, ClusterArgs, ClusterCommand, CreateArgs, CreateTokenArgs,
+    EnsureArgs, EnvironmentArgs, EnvironmentCommand, IdleArgs, KeepArgs, ListArgs, OpenArgs, OrphansArgs,
+    RevokeTokenArgs, RotateTokenArgs, RunsOn, SearchAuditArgs, ShareArgs, ShowArgs, ShowClusterArgs,
+    ShowEnvironmentArgs, StopArgs, TerminateArgs, TokenArgs, TokenCommand, WhichArgs, WorkspaceArgs, WorkspaceCommand,
 };
+pub use audit::run_audit;
 pub use ci_run::{CiRunArgs, run_ci_run};
 pub use cluster::run_cluster;
 pub use completions::{CompletionsArgs, ManArgs, run_completions, run_man};
@@ -126,6 +129,7 @@ Examples:
   gateway workspace share my-app 3000 --with signed-in
   gateway git-credential set git.example.com < token
   gateway user disable ann                      lets a user in no more
+  gateway audit search --workspace my-app       who did what, on all replicas
   gateway cluster show prod                     what workspaces take there, and how much they may
   gateway replicas list                         the gateways that share one database
   gateway environment ensure --agent prod       in a CI job: its Kubernetes resources are ready
@@ -160,9 +164,10 @@ const USER_EXAMPLES: &str = "\
 Examples:
   gateway user list                             who signed in, their groups, who is disabled
   gateway user disable ann                      ends their sessions, tokens and open streams within 5 s
+  gateway user disable ann --stop               and stops the workspaces that run for them
   gateway user enable ann
 
-A user is listed from their first sign-in with the identity provider on.";
+These commands work over the API for operators who signed in (gateway login; auth.admins, auth.admin_group), and on the database on the gateway's own machine. A user is listed from their first sign-in with the identity provider on; over the API also with a workspace or a token.";
 
 const REPLICAS_EXAMPLES: &str = "\
 Examples:
@@ -206,6 +211,8 @@ pub enum GatewayCommand {
     GitCredential(GitCredentialArgs),
     /// List users, and decide who may not come in.
     User(UserArgs),
+    /// Search the audit log of all replicas.
+    Audit(AuditArgs),
     /// Show what workspaces take in a cluster, and find what lost records left there.
     Cluster(ClusterArgs),
     /// List the replicas of a gateway, and drain one.
@@ -279,7 +286,9 @@ Examples:
 
 const DISABLE_EXAMPLES: &str = "\
 Examples:
-  gateway user disable ann                      ends their sessions, tokens and open streams within 5 s";
+  gateway user disable ann                      ends their sessions, tokens and open streams within 5 s
+  gateway user disable ann --stop               and stops the workspaces that run for them
+  gateway user disable ann --stop -o json       which ones, for programs";
 
 const ENABLE_EXAMPLES: &str = "\
 Examples:
@@ -327,17 +336,35 @@ pub struct UserArgs {
 pub enum UserCommand {
     /// List all users.
     #[command(after_help = LIST_USERS_EXAMPLES)]
-    List {
-        /// Shape of what is printed.
-        #[arg(long, short, value_enum, default_value_t = Output::Text)]
-        output: Output,
-    },
+    List(ListUsersArgs),
     /// Let a user in no more: sessions, tokens and what is open end within 5 s. Doing it again is no error.
     #[command(after_help = DISABLE_EXAMPLES)]
-    Disable(NamedUser),
+    Disable(DisableArgs),
     /// Let a user in again; what was cut stays cut.
     #[command(after_help = ENABLE_EXAMPLES)]
     Enable(NamedUser),
+}
+
+/// Flags of `gateway user list`.
+#[derive(Clone, Debug, Args)]
+pub struct ListUsersArgs {
+    /// Shape of what is printed.
+    #[arg(long, short, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+    /// The gateway.
+    #[command(flatten)]
+    pub remote: Remote,
+}
+
+/// Flags of `gateway user disable`.
+#[derive(Clone, Debug, Args)]
+pub struct DisableArgs {
+    /// The user.
+    #[command(flatten)]
+    pub user: NamedUser,
+    /// Also stop the workspaces that run for the user in clusters and CI systems.
+    #[arg(long)]
+    pub stop: bool,
 }
 
 /// One user, and how to say what was done.
@@ -349,6 +376,9 @@ pub struct NamedUser {
     /// Shape of what is printed.
     #[arg(long, short, value_enum, default_value_t = Output::Text)]
     pub output: Output,
+    /// The gateway.
+    #[command(flatten)]
+    pub remote: Remote,
 }
 
 const LIST_REPLICAS_EXAMPLES: &str = "\
@@ -442,6 +472,7 @@ impl GatewayCommand {
             | Self::Token(_)
             | Self::Workspace(_)
             | Self::User(_)
+            | Self::Audit(_)
             | Self::Cluster(_)
             | Self::Replicas(_)
             | Self::Environment(_)

@@ -6,14 +6,16 @@ use rustix::process::getuid;
 
 use super::{Console, Exit};
 use gateway_config::Config;
-use gateway_net::audit::{Actor, AuditEvent, AuditRecord, append, appendable};
+use gateway_net::audit::{Actor, AuditEvent, AuditRecord, StoredRecord, append, appendable};
+use gateway_store::{AuditSource, Store, StoreError};
 use gateway_types::UnixSeconds;
 
-/// Audit log of changes, if the configuration names a file. Without one they are in no log: the gateway, whose log has
-/// the others, does not see who made them.
+/// Audit log of changes, if the configuration names a file, and in the database. Without either they are in no log: the
+/// gateway, whose log has the others, does not see who made them.
 #[derive(Debug)]
 pub(super) struct Journal {
     path: Option<PathBuf>,
+    is_stored: bool,
     now: UnixSeconds,
 }
 
@@ -27,17 +29,28 @@ impl Journal {
             console.complain(format_args!("audit.path: {} cannot be written: {error}", path.display()));
             return Err(Exit::Failed);
         }
-        Ok(Self { path, now })
+        Ok(Self { path, is_stored: config.audit.keep_days > 0, now })
     }
 
     /// Writes a change down; reports a failure, because the change cannot be undone.
-    pub(super) fn write(&self, event: AuditEvent, console: &mut Console) {
-        let Some(path) = &self.path else { return };
+    pub(super) async fn write(&self, store: &Store, event: AuditEvent, console: &mut Console) {
         let at_ms = u64::try_from(self.now.get()).unwrap_or_default().saturating_mul(1000);
-        if let Err(error) = append(path, at_ms, AuditRecord::new(event)) {
+        let record = AuditRecord::new(event);
+        if self.is_stored
+            && let Err(error) = keep(store, &StoredRecord::single(at_ms, &record)).await
+        {
+            console.complain(format_args!("done, but not stored with the audit records of the database: {error}"));
+        }
+        let Some(path) = &self.path else { return };
+        if let Err(error) = append(path, at_ms, record) {
             console.complain(format_args!("done, but not written to the audit log {}: {error}", path.display()));
         }
     }
+}
+
+/// Stores a record.
+async fn keep(store: &Store, record: &StoredRecord) -> Result<(), StoreError> {
+    store.add_audit_records(AuditSource::random()?, None, std::slice::from_ref(record)).await
 }
 
 /// Names the user who runs this command.

@@ -124,6 +124,21 @@ pub(super) fn client(
     }
 }
 
+/// Returns a client for the gateway, or `None` for the database on this machine, for commands of operators: these work on
+/// the database wherever there is one, unless a gateway is named.
+pub(super) fn operators_client(
+    cli: &Cli,
+    remote: &Remote,
+    env: &BTreeMap<String, String>,
+    console: &mut Console,
+) -> Result<Option<GatewayClient>, Exit> {
+    let is_named = remote.gateway.is_some() || remote.token_file.is_some() || env.contains_key(GATEWAY_VARIABLE);
+    if !is_named && for_operator(cli, env).is_ok() {
+        return Ok(None);
+    }
+    client(cli, remote, env, console)
+}
+
 /// Returns a client for the gateway that is named or remembered, and the sign-in there.
 pub(super) fn connect(
     remote: &Remote,

@@ -103,7 +103,7 @@ async fn drain(store: &Store, args: &DrainArgs, journal: &Journal, console: &mut
         return Ok(Exit::Failed);
     }
     let how = if *now { "drain now" } else { "drain" };
-    journal.write(AuditEvent::ReplicaDrained { by: operator(), replica: Text::of(id), how }, console);
+    journal.write(store, AuditEvent::ReplicaDrained { by: operator(), replica: Text::of(id), how }, console).await;
     if *wait {
         wait_for_end(store, *id, console).await?;
     }

@@ -115,6 +115,7 @@ impl Site {
             GatewayCommand::Logout(args) => run_logout(args, &env, console).await,
             GatewayCommand::Environment(args) => run_environment(args, &env, console).await,
             GatewayCommand::GitCredential(args) => run_git_credential(args, &env, console).await,
+            GatewayCommand::Audit(args) => run_audit(&cli, args, &env, console, UnixSeconds::new(1_800_000_000)).await,
             GatewayCommand::Cluster(args) => run_cluster(args, &env, console).await,
             GatewayCommand::Replicas(args) => {
                 run_replicas(&cli, args, &env, console, UnixSeconds::new(1_800_000_000)).await

@@ -172,7 +172,7 @@ async fn create_token(
         expires_at: terms.expires_at.map(Text::of),
         note: terms.note.as_ref().map(|note| Text::new(note.as_str())),
     };
-    journal.write(event, console);
+    journal.write(store, event, console).await;
     let expires_at = terms.expires_at.map(|time| time.to_string());
     let shown = Handed { id: made.id.to_string(), token: made.token.reveal(), expires_at: expires_at.as_deref(), file };
     hand_over(store, journal, &made, shown, args.output, console, now).await
@@ -233,7 +233,9 @@ async fn rotate_token(
         }
     };
     let (token, successor) = (Text::of(args.id), Text::of(made.id));
-    journal.write(AuditEvent::TokenRotated { by: operator(), token, successor, until: Text::of(until) }, console);
+    journal
+        .write(store, AuditEvent::TokenRotated { by: operator(), token, successor, until: Text::of(until) }, console)
+        .await;
     let expires_at = expires_at.map(|time| time.to_string());
     let shown = Handed { id: made.id.to_string(), token: made.token.reveal(), expires_at: expires_at.as_deref(), file };
     let exit = hand_over(store, journal, &made, shown, args.output, console, now).await?;
@@ -278,7 +280,7 @@ async fn revoke_token(
 ) -> Result<Exit, Exit> {
     match store.revoke_token(id, now).await {
         Ok(true) => {
-            journal.write(AuditEvent::TokenRevoked { by: operator(), token: Text::of(id) }, console);
+            journal.write(store, AuditEvent::TokenRevoked { by: operator(), token: Text::of(id) }, console).await;
             console.hint(format_args!("{id} is revoked"));
             Ok(Exit::Success)
         }

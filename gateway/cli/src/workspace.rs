@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use self::change::DesiredChange;
+pub(super) use self::change::service;
 use self::idle::IdleChange;
 use self::row::WorkspaceItem;
 use self::wish::WorkspaceLook;
@@ -267,7 +268,7 @@ async fn open(
         return Ok(no_such(&args.workspace, console));
     }
     let added = [told(&share)].into_iter().collect();
-    journal.write(changed(&args.workspace, added, Items::default()), console);
+    journal.write(store, changed(&args.workspace, added, Items::default()), console).await;
     let until = expires_at.map_or_else(String::new, |time| format!(" until {time}"));
     console.hint(format_args!(
         "port {port} of {} is open to {audience}{until}; a gateway that runs sees it within 3 s",
@@ -301,7 +302,7 @@ async fn unshare(
 ) -> Result<Exit, StoreError> {
     if store.unshare(&args.workspace, port, audience).await? {
         let removed = [format!("{port} {audience}")].into_iter().collect();
-        journal.write(changed(&args.workspace, Items::default(), removed), console);
+        journal.write(store, changed(&args.workspace, Items::default(), removed), console).await;
         console.hint(format_args!("port {port} of {} is no longer open to {audience}", args.workspace));
         return Ok(Exit::Success);
     }

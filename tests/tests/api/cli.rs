@@ -6,7 +6,8 @@ use clap::Parser as _;
 use e2e::buffer::Buffer;
 use e2e::until;
 use gateway_cli::{
-    Cli, Console, Exit, GatewayCommand, run_forward, run_login, run_logout, run_token, run_whoami, run_workspace,
+    Cli, Console, Exit, GatewayCommand, run_audit, run_forward, run_login, run_logout, run_token, run_user, run_whoami,
+    run_workspace,
 };
 use gateway_store::wall_clock;
 use serde_json::{Deserializer, Value};
@@ -45,6 +46,8 @@ impl Desk {
             GatewayCommand::Token(args) => run_token(&cli, args, &self.env, &mut console, wall_clock()).await,
             GatewayCommand::Workspace(args) => run_workspace(&cli, args, &self.env, &mut console, wall_clock()).await,
             GatewayCommand::Forward(args) => run_forward(args, &self.env, &mut console).await,
+            GatewayCommand::User(args) => run_user(&cli, args, &self.env, &mut console, wall_clock()).await,
+            GatewayCommand::Audit(args) => run_audit(&cli, args, &self.env, &mut console, wall_clock()).await,
             other => panic!("{other:?} is not run here"),
         }
     }
@@ -204,4 +207,42 @@ async fn refused_sign_in_ends_with_1_and_keeps_nothing() {
     assert!(!desk.folder.path().join("config/credentials.json").exists());
     let (exit, _, err) = desk.run("login --gateway http://gw.example").await;
     assert_eq!((exit, err.contains("must be https")), (Exit::Failed, true), "{err}");
+}
+
+#[tokio::test]
+async fn operator_disables_a_user_over_the_api_and_finds_the_record() {
+    let world = World::start().await;
+    world.gateway.configured_cluster("one", "enabled: true\n").await;
+    let ann = world.user("ann").await;
+    let body = r#"{"name":"app","executor":"kubernetes","agent":"one"}"#;
+    world.json("POST", "/workspaces", &ann, body, 201).await;
+    let (desk, cookie) = (Desk::new(), world.browser().await);
+    login(&world, &desk, &cookie).await;
+    let told = desk.done("whoami").await;
+    assert!(told.trim_end().ends_with(", operator"), "{told}");
+    let list = desk.done("user list").await;
+    assert!(list.contains("ann   enabled  -             1"), "{list}");
+    let told: Value = serde_json::from_str(&desk.done("user disable ann --stop -o json").await).unwrap();
+    assert_eq!((&told["state"], &told["stopped"]), (&"disabled".into(), &serde_json::json!(["app"])));
+    let (exit, _, err) = desk.run("user disable dev").await;
+    assert_eq!((exit, err.contains("yourself")), (Exit::Failed, true), "{err}");
+    let (exit, _, err) = desk.run("user enable no/body").await;
+    assert_eq!((exit, err.contains("not_found")), (Exit::Failed, true), "{err}");
+    let users: Value = serde_json::from_str(&desk.done("user list -o json").await).unwrap();
+    let ann = users.as_array().unwrap().iter().find(|user| user["name"] == "ann").unwrap();
+    assert_eq!((&ann["state"], &ann["workspaces"]), (&"disabled".into(), &1.into()));
+    let found = async || -> Vec<Value> {
+        let words = "audit search ANN --actor dev --event user_changed --since 1h -o json";
+        serde_json::from_str(&desk.done(words).await).unwrap()
+    };
+    let waited = tokio::time::timeout(e2e::PATIENCE, async {
+        while found().await.is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    });
+    waited.await.unwrap();
+    let text = desk.done("audit search --workspace app").await;
+    assert!(text.contains("workspace_requested") && text.contains("how=stop"), "{text}");
+    let all: Vec<Value> = serde_json::from_str(&desk.done("audit search --limit 500 -o json").await).unwrap();
+    assert!(all.len() >= 4 && all.iter().all(|record| record["record"]["v"] == 1), "{all:?}");
 }

@@ -28,6 +28,7 @@ fn help_has_usage_and_examples() {
       workspace       Make, start, stop and end workspaces, open them, and share their ports
       git-credential  Store credentials for git servers, which your workspaces get when git asks
       user            List users, and decide who may not come in
+      audit           Search the audit log of all replicas
       cluster         Show what workspaces take in a cluster, and find what lost records left there
       replicas        List the replicas of a gateway, and drain one
       environment     Have a CI job's Kubernetes resources be there, and end them
@@ -60,6 +61,7 @@ fn help_has_usage_and_examples() {
       gateway workspace share my-app 3000 --with signed-in
       gateway git-credential set git.example.com < token
       gateway user disable ann                      lets a user in no more
+      gateway audit search --workspace my-app       who did what, on all replicas
       gateway cluster show prod                     what workspaces take there, and how much they may
       gateway replicas list                         the gateways that share one database
       gateway environment ensure --agent prod       in a CI job: its Kubernetes resources are ready
@@ -83,6 +85,8 @@ fn every_command_has_examples() {
         "git-credential",
         "replicas",
         "environment",
+        "audit",
+        "user",
         "forward",
         "ssh",
         "ssh-config",

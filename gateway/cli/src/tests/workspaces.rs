@@ -102,6 +102,45 @@ async fn workspace_is_made_and_changed_in_the_database_of_this_machine() {
 }
 
 #[tokio::test]
+async fn user_is_disabled_with_what_they_run_and_the_records_are_found() {
+    let site = Site::new("");
+    cluster(&site).await;
+    let run = async |words: &str| site.run(&words.split(' ').collect::<Vec<_>>(), false).await;
+    for words in ["workspace create app --agent one --owner ann", "workspace create other --agent one --owner bob"] {
+        assert_eq!(run(words).await.exit, Exit::Success, "{words}");
+    }
+    let done = site.run(&["user", "disable", "ann", "--stop"], true).await;
+    assert_eq!((done.exit, done.err.as_str()), (Exit::Success, "ann is disabled\napp is to stop\n"));
+    let again: serde_json::Value = serde_json::from_str(&run("user disable ann --stop -o json").await.out).unwrap();
+    let nothing = serde_json::json!({"name": "ann", "state": "disabled", "stopped": [], "not_stopped": []});
+    assert_eq!(again, nothing, "it is stopped");
+    let desired = async |name: &str| {
+        let shown: serde_json::Value =
+            serde_json::from_str(&run(&format!("workspace show {name} -o json")).await.out).unwrap();
+        shown["state"]["desired"].clone()
+    };
+    assert_eq!((desired("app").await, desired("other").await), ("Stopped".into(), "Running".into()));
+    let search = async |words: &str| -> Vec<serde_json::Value> {
+        serde_json::from_str(&run(&format!("audit search {words} -o json")).await.out).unwrap()
+    };
+    let events = |records: &[serde_json::Value]| {
+        records.iter().map(|record| record["event"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let all = search("--limit 100").await;
+    let expected = ["user_changed", "workspace_requested", "user_changed", "workspace_created", "workspace_created"];
+    assert_eq!(events(&all), expected, "the newest first");
+    assert!(all.iter().all(|record| record["actor"].as_str().unwrap().starts_with("operator/")));
+    assert_eq!(events(&search("--workspace app").await), ["workspace_requested", "workspace_created"]);
+    assert_eq!(events(&search("BOB --since 2027-01-01T00:00:00Z").await), [""; 0], "no part of any line");
+    assert_eq!(search("--limit 2").await, all[..2]);
+    assert_eq!(search("--until 1h").await, [] as [serde_json::Value; 0]);
+    let text = run("audit search --event workspace_requested").await.out;
+    assert!(text.starts_with("TIME ") && text.contains("  app  ") && text.contains("how=stop"), "{text}");
+    let done = site.run(&["audit", "search", "nothing-like-it"], true).await;
+    assert_eq!((done.exit, done.out.as_str(), done.err.as_str()), (Exit::Success, "", "nothing was found\n"));
+}
+
+#[tokio::test]
 async fn user_is_disabled_enabled_and_listed() {
     let site = Site::new("");
     let store = Store::open(&site.store_url()).await.unwrap();

@@ -161,7 +161,9 @@ pub(super) async fn change_here(
     if change.wish == Wish::Terminate {
         let deleted = store.delete_external(name, None, now).await.map_err(|error| complain(&error, console))?;
         if deleted {
-            journal.write(AuditEvent::WorkspaceForgotten { by: operator(), workspace: Text::of(name) }, console);
+            journal
+                .write(store, AuditEvent::WorkspaceForgotten { by: operator(), workspace: Text::of(name) }, console)
+                .await;
             return Ok(change.deleted(console));
         }
     }
@@ -178,7 +180,12 @@ pub(super) async fn change_here(
     };
     let generation = changed.lifecycle.generation;
     journal
-        .write(AuditEvent::WorkspaceRequested { by: operator(), workspace: Text::of(name), how, generation }, console);
+        .write(
+            store,
+            AuditEvent::WorkspaceRequested { by: operator(), workspace: Text::of(name), how, generation },
+            console,
+        )
+        .await;
     Ok(change.wait(Lookout::Here(store), Accepted::of(&changed), console).await)
 }
 
@@ -331,7 +338,7 @@ pub(super) async fn create_here(
     let workspace = Text::of(&args.workspace);
     let cluster = managed.kubernetes().map(|state| Text::of(&state.cluster_name));
     let provider = managed.ci().map(|state| Text::of(&state.provider));
-    journal.write(AuditEvent::WorkspaceCreated { by: operator(), workspace, cluster, provider }, console);
+    journal.write(store, AuditEvent::WorkspaceCreated { by: operator(), workspace, cluster, provider }, console).await;
     let made = PrintedWorkspace { url: address(config, &args.workspace, None), asked: Accepted::of(&managed) };
     Ok(present(Lookout::Here(store), args, made, console).await)
 }
@@ -376,7 +383,13 @@ async fn create_external_here(
     let made = store.create_external(&args.workspace, owner, None, &args.ports, now).await;
     made.map_err(|error| complain(&error, console))?;
     let workspace = Text::of(&args.workspace);
-    journal.write(AuditEvent::WorkspaceCreated { by: operator(), workspace, cluster: None, provider: None }, console);
+    journal
+        .write(
+            store,
+            AuditEvent::WorkspaceCreated { by: operator(), workspace, cluster: None, provider: None },
+            console,
+        )
+        .await;
     let made = PrintedWorkspace {
         url: address(config, &args.workspace, None),
         asked: Accepted { look: WorkspaceLook::default(), persistence: Persistence::GivesUp },
@@ -530,7 +543,7 @@ enum BadCi {
     Setup(#[from] CiSetupError),
 }
 
-pub(super) fn service(store: &Store, config: &Config) -> Workspaces {
+pub(crate) fn service(store: &Store, config: &Config) -> Workspaces {
     Workspaces::new(store.clone(), Changes::default(), Addresses::of(config, config.listen.agents.port()))
 }
 

@@ -191,7 +191,7 @@ pub(super) async fn change_here(
         }
     };
     let changed = changed.map_err(|error| complain(&error, console))?;
-    journal.write(event, console);
+    journal.write(store, event, console).await;
     Ok(change.print(told_here(&changed), &look_here(&changed, now), console))
 }
 
