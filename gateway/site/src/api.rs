@@ -27,7 +27,7 @@ pub(crate) mod page;
 pub(crate) mod ports;
 pub(crate) mod presence;
 pub(crate) mod problem;
-mod replicas;
+pub(crate) mod replicas;
 pub(crate) mod seats;
 pub(crate) mod sessions;
 pub(crate) mod shares;
@@ -264,7 +264,10 @@ pub(crate) enum Proof {
 
 /// Returns whether a path has a page for people, which they may come to by a link.
 fn is_page(path: &str) -> bool {
-    path == DEVICE_PATH || path.starts_with(WORKSPACE_PAGES) || dashboard::PAGES.contains(&path)
+    path == DEVICE_PATH
+        || path.starts_with(WORKSPACE_PAGES)
+        || dashboard::PAGES.contains(&path)
+        || path.starts_with(dashboard::OPERATOR_PAGES)
 }
 
 /// Tells whether a cookie speaks for its user on the public host.

@@ -3,7 +3,8 @@
 //! * [`frame`]: what is around each page, its style and script, and its answer's header fields.
 //! * [`standing`]: the four plain states, and the sentence beside them. Pure.
 //! * [`overview`]: a user's workspaces as rows; `home` shows them, `live` follows them.
-//! * `workspace`: the page of one workspace. `create` makes them, `me` is about the user, `help` explains.
+//! * `workspace`: the page of one workspace. `create` makes them, `me` is about the user, `help` explains. `operator`
+//!   shows what the API says to operators.
 //! * `templates/`: the pages themselves; askama checks them at compile time and escapes everything.
 //!
 //! Each page is complete without JavaScript: forms are answered with a redirect, and a script only follows what changes. A form
@@ -15,6 +16,7 @@ mod help;
 mod home;
 mod live;
 mod me;
+mod operator;
 mod overview;
 mod standing;
 mod usage;
@@ -35,7 +37,10 @@ use crate::public_host::layers::EdgeFailure;
 use gateway_http::respond::Failure;
 
 /// Paths of pages, beside those of workspaces.
-pub(crate) const PAGES: [&str; 4] = ["/", "/create", "/help", "/me"];
+pub(crate) const PAGES: [&str; 5] = ["/", "/create", "/help", "/me", operator::PATH];
+
+/// Beginning of the paths of operators' pages.
+pub(crate) const OPERATOR_PAGES: &str = "/operator/";
 
 /// Path of the live updates of the first page.
 pub(crate) const LIVE: &str = "/live";
@@ -48,6 +53,8 @@ pub(crate) fn router() -> Router<Arc<ApiShared>> {
         .route("/create", get(create::show).post(create::make))
         .route("/help", get(help::show))
         .route("/me", get(me::show).post(me::act))
+        .route(operator::PATH, get(operator::first))
+        .route("/operator/{topic}", get(operator::show).post(operator::act))
         .route("/workspaces/{name}", get(workspace::show).post(workspace::act))
 }
 

@@ -143,7 +143,9 @@ await step("a pin puts one first", list, out, async () => {
 
 // Every page, in both schemes, wide and narrow.
 const PAGES = {
-  home: "/", create: "/create", workspace: "/workspaces/shop", machine: "/workspaces/laptop", me: "/me", help: "/help",
+  home: "/", create: "/create", workspace: "/workspaces/shop", machine: "/workspaces/laptop", me: "/me", help: "/help", operator: "/operator",
+  "operator-workspaces": "/operator/workspaces", "operator-users": "/operator/users", "operator-audit": "/operator/audit", "operator-refusals": "/operator/refusals",
+  "operator-configuration": "/operator/configuration", "operator-agents": "/operator/agents",
   device: "/.gateway/device", "signed-in": "/.gateway/signed-out", "no-page": "/none", absent: `http://${port}-laptop.localhost:${new URL(site).port}/`,
 };
 const validate = new HtmlValidate({

@@ -42,7 +42,7 @@ const fn rule(method: &'static str, path: &'static str, form: &'static str, stat
 }
 
 /// All pages and actions. Pages are for browsers: a token is good for the lists and their updates, and for nothing that changes.
-const RULES: [Rule; 21] = [
+const RULES: [Rule; 29] = [
     rule("GET", "/", "", [200, 200, 200, 200]),
     rule("GET", "/help", "", [200, 200, 200, 200]),
     rule("GET", "/create", "", [200, 401, 401, 401]),
@@ -64,6 +64,15 @@ const RULES: [Rule; 21] = [
     rule("POST", "/workspaces/app", "action=start", [303, 401, 401, 401]),
     rule("POST", "/workspaces/app", "action=restart", [303, 401, 401, 401]),
     rule("POST", "/workspaces/app", "action=delete", [422, 401, 401, 401]),
+    // In dev mode its user is an operator.
+    rule("GET", "/operator", "", [200, 401, 401, 401]),
+    rule("GET", "/operator/workspaces", "", [200, 401, 401, 401]),
+    rule("GET", "/operator/users", "", [200, 401, 401, 401]),
+    rule("GET", "/operator/agents", "", [200, 401, 401, 401]),
+    rule("GET", "/operator/refusals", "", [200, 401, 401, 401]),
+    rule("GET", "/operator/audit", "", [200, 401, 401, 401]),
+    rule("GET", "/operator/configuration", "", [200, 401, 401, 401]),
+    rule("POST", "/operator/users", "action=disable&user=eve", [303, 401, 401, 401]),
 ];
 
 #[tokio::test]

@@ -15,8 +15,9 @@ use super::table::{list, rows};
 /// Most lines of a crate of the product, without its tests.
 const LINES_MAX: usize = 12_000;
 
-/// Longest chain of crates below `gateway`, in percent of the lines of all of them: a change at its foot compiles it all.
-const CHAIN_PERCENT_MAX: usize = 55;
+/// Longest chain of crates below `gateway`, in percent of the lines of all of them: a change at its foot compiles it all. The dashboard is
+/// in the one of the public host; apart from the API it would leave the chain's head.
+const CHAIN_PERCENT_MAX: usize = 57;
 
 /// Libraries that one crate of the gateway, or few, may use directly: the rest goes through these.
 const HOMES: [(&str, &[&str]); 5] = [

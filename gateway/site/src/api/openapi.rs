@@ -17,8 +17,8 @@ use utoipa::{Modify, OpenApi as _};
 use self::settle::settle;
 use super::environments::{hook, prepare, records, templates};
 use super::{
-    admin, agents, answer, ci, clusters, device, events, external, git_credentials, idle, lifecycle, replicas, sessions,
-    shares, tokens, whoami, workspaces,
+    admin, agents, answer, ci, clusters, device, events, external, git_credentials, idle, lifecycle, replicas,
+    sessions, shares, tokens, whoami, workspaces,
 };
 
 #[derive(utoipa::OpenApi)]

@@ -58,6 +58,11 @@ pub(super) async fn list(State(api): State<Arc<ApiShared>>, caller: Caller) -> R
     Ok(answer::json(StatusCode::OK, &ReplicaList { replicas }))
 }
 
+/// Returns all replicas, for the page of operators.
+pub(crate) async fn all(api: &ApiShared) -> Result<Vec<impl Serialize + use<>>, ProblemRow> {
+    Ok(api.store.replicas().await?.iter().map(item).collect())
+}
+
 fn item(replica: &StoredReplica) -> ReplicaItem {
     ReplicaItem {
         id: replica.incarnation.get(),

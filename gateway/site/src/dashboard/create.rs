@@ -214,7 +214,7 @@ async fn connect(api: &ApiShared, caller: &Caller, fields: &Fields) -> Result<Re
             true => ApiProblem::Conflict { reason: "name_taken" }.into(),
             false => problem,
         })?;
-    let frame = Frame::new(caller.user()?, Section::Create);
+    let frame = Frame::new(api, caller.user()?, Section::Create);
     let (name, agents_url) = (fields.name.clone(), api.lifecycles.agents_url().to_owned());
     Ok(page(StatusCode::OK, &ConnectPage { frame, name, token, agents_url }))
 }
@@ -233,7 +233,7 @@ async fn answer(
     editors.dedup();
     editors.push(NO_EDITOR.to_owned());
     let providers = providers.iter().map(ToString::to_string).collect();
-    let frame = Frame::new(caller.user()?, Section::Create);
+    let frame = Frame::new(api, caller.user()?, Section::Create);
     let (mut machine, mut cluster, mut ci) = (FormState::default(), FormState::default(), FormState::default());
     *(match target {
         Target::Machine => &mut machine,

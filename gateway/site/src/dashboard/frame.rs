@@ -17,6 +17,7 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
+use crate::api::{ApiParts, admin};
 use gateway_http::fields::tokens;
 use gateway_types::principal::Principal;
 
@@ -64,18 +65,22 @@ pub(crate) enum Section {
     Workspaces,
     Create,
     Me,
+    Operator,
     Help,
 }
 
 /// Frame of a page.
 pub(crate) struct Frame {
     pub(crate) user: String,
+    /// The user may see pages for operators.
+    pub(crate) is_operator: bool,
     section: Section,
 }
 
 impl Frame {
-    pub(crate) fn new(principal: &Principal, section: Section) -> Self {
-        Self { user: principal.user.to_string(), section }
+    pub(crate) fn new(parts: &ApiParts, principal: &Principal, section: Section) -> Self {
+        let is_operator = admin::operator(parts, principal).is_ok();
+        Self { user: principal.user.to_string(), is_operator, section }
     }
 
     pub(crate) fn style(&self) -> &'static str {
@@ -111,6 +116,10 @@ impl Frame {
 
     pub(crate) fn me(&self) -> &'static str {
         self.here(Section::Me)
+    }
+
+    pub(crate) fn operator(&self) -> &'static str {
+        self.here(Section::Operator)
     }
 
     pub(crate) fn help(&self) -> &'static str {

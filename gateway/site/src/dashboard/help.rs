@@ -24,7 +24,7 @@ struct HelpPage {
 ///
 /// Cancel safety: safe.
 pub(super) async fn show(State(api): State<Arc<ApiShared>>, caller: Caller) -> Result<Response, ProblemRow> {
-    let frame = Frame::new(caller.user()?, Section::Help);
+    let frame = Frame::new(&api, caller.user()?, Section::Help);
     let (gateway, agents_url) = (api.site.public(""), api.lifecycles.agents_url().to_owned());
     Ok(page(StatusCode::OK, &HelpPage { frame, gateway, agents_url, zone: api.rules.zone().to_string() }))
 }

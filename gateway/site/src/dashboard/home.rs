@@ -74,7 +74,7 @@ pub(crate) async fn show(
     rows.truncate(ROWS_MAX);
     let usage = usage::lines(&api.lifecycles, managed.values(), &principal.user).await;
     let is_filtered = state.is_some() || !search.is_empty();
-    let frame = Frame::new(principal, Section::Workspaces);
+    let frame = Frame::new(&api, principal, Section::Workspaces);
     Ok(compressed(&Home { frame, search, filters, rows, left_out, has_any, shared, usage, is_filtered, tag }, &headers))
 }
 

@@ -143,7 +143,7 @@ async fn answer(
     });
     let groups: Vec<&str> = principal.groups.iter().map(gateway_types::GroupName::as_str).collect();
     let content = MePage {
-        frame: Frame::new(principal, Section::Me),
+        frame: Frame::new(api, principal, Section::Me),
         groups: groups.join(", "),
         browsers: browsers.collect(),
         tokens: tokens.collect(),

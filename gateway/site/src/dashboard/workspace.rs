@@ -7,6 +7,7 @@
 
 mod act;
 mod agent;
+mod history;
 mod open;
 mod ports;
 mod progress;
@@ -21,6 +22,7 @@ use axum::response::Response;
 use http::{HeaderMap, StatusCode, Uri};
 
 use self::agent::AgentFacts;
+use self::history::HistoryLine;
 use self::open::{OpenLine, TrafficDrawing};
 use self::ports::{PortLine, ProposalLine};
 use self::way_back::WayBack;
@@ -80,6 +82,7 @@ struct WorkspacePage {
     agent: Option<AgentFacts>,
     accesses: Vec<OpenLine>,
     traffic: Option<TrafficDrawing>,
+    history: Vec<HistoryLine>,
     open: String,
     terminal: String,
     /// Address of this page with the visitor's way back, which the browser named only once.
@@ -171,8 +174,14 @@ impl Visit<'_> {
             None => None,
         };
         let principal = self.caller.user()?;
-        let content =
-            self.content(Frame::new(principal, Section::Workspaces), &principal.user, report.as_ref(), faults);
+        let history = history::lines(&self.api.store, &self.shown.workspace).await?;
+        let mut content = self.content(
+            Frame::new(self.api, principal, Section::Workspaces),
+            &principal.user,
+            report.as_ref(),
+            faults,
+        );
+        content.history = history;
         Ok(page(status, &content))
     }
 
@@ -219,6 +228,7 @@ impl Visit<'_> {
             agent: session.map(AgentFacts::new),
             accesses: open::lines(api.accesses.open_at(name)),
             traffic: session.and_then(|session| TrafficDrawing::new(&api.traffic.of(session.id))),
+            history: Vec::new(),
             open: api.site.workspace(&api.rules.format(name, None), "/"),
             terminal: terminal(api, name),
             here: way.address(name, way.follows),
