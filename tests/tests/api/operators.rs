@@ -311,3 +311,31 @@ async fn configuration_and_health_are_told() {
     assert_eq!(health["store"]["answered_milliseconds"], Value::Null);
     availability.hold(false, tokio::time::Instant::now());
 }
+
+#[tokio::test]
+async fn health_tells_of_the_identity_provider_and_dev_is_no_operator_beside_one() {
+    for is_down in [false, true] {
+        let provider = e2e::provider::TestProvider::start().await;
+        provider.set_down(is_down);
+        let world = World::configured(|config| {
+            provider.configure(config);
+            config.auth.admin_group = Some("platform".parse().unwrap());
+        })
+        .await;
+        let gina = member(&world, "gina", &["platform"]).await;
+        world.json("GET", "/admin/health", &world.user("dev").await, "", 403).await;
+        let expected = if is_down { "failing" } else { "good" };
+        let asked = async {
+            loop {
+                let health = world.json("GET", "/admin/health", &gina, "", 200).await;
+                if health["identity_provider"]["word"] == expected {
+                    return health["identity_provider"].clone();
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let told = tokio::time::timeout(PATIENCE, asked).await.unwrap();
+        assert_eq!((told["read_at"].is_null(), told["failed_at"].is_null()), (is_down, !is_down), "{told}");
+        assert!(told["issuer"].as_str().unwrap().starts_with("http://127.0.0.1:"), "{told}");
+    }
+}
