@@ -90,7 +90,7 @@ pub(super) async fn gitlab(
     responses(
         (status = 200, description = "How many.", body = Swept),
         (status = 401, description = "No user is signed in (`sign_in_required`)"),
-        (status = 403, description = "`forbidden`: you are not one of `environments.operators`"),
+        (status = 403, description = "`forbidden`: you are no operator: `environments.operators`, `auth.admins`"),
         (status = 409, description = "`environments_off`"),
         (status = 422, description = "Not a number (`invalid`)"),
         (status = 503, description = "`overloaded` with the limit, `store_unavailable`, or of the agent: \

@@ -43,7 +43,7 @@ pub(in crate::api) struct UnmetRow {
         failures::ForJobs,
         failures::EnvironmentBody,
         failures::NotNow,
-        (status = 403, description = "`forbidden`: you are not one of `environments.operators`"),
+        (status = 403, description = "`forbidden`: you are no operator: `environments.operators`, `auth.admins`"),
     ),
 )]
 pub(super) async fn unmet(
@@ -79,7 +79,7 @@ pub(super) async fn unmet(
         failures::Ending,
         failures::EnvironmentBody,
         failures::Unknown,
-        (status = 403, description = "`forbidden`: you are not one of `environments.operators`; or \
+        (status = 403, description = "`forbidden`: you are no operator: `environments.operators`, `auth.admins`; or \
             `project_not_allowed`, `environment_not_allowed` or `ref_not_protected`, by the agent's `ci_access`; \
             jobs get `project_not_allowed` also where there is no agent of that name"),
     ),
@@ -116,7 +116,7 @@ pub(super) async fn complete(
         failures::EnvironmentBody,
         failures::Unknown,
         (status = 401, description = "No user is signed in (`sign_in_required`)"),
-        (status = 403, description = "`forbidden`: you are not one of `environments.operators`"),
+        (status = 403, description = "`forbidden`: you are no operator: `environments.operators`, `auth.admins`"),
         (status = 503, description = "`overloaded` with the limit, `store_unavailable`, or of the agent: \
             `agent_absent`, `agent_too_old`, `agent_displaced`"),
     ),

@@ -54,7 +54,7 @@ struct Narrowed {
         failures::ForJobs,
         failures::NotNow,
         failures::Mistaken,
-        (status = 403, description = "`forbidden`: you are not one of `environments.operators`; or \
+        (status = 403, description = "`forbidden`: you are no operator: `environments.operators`, `auth.admins`; or \
             `project_not_allowed`: a job's environment is not there, and no agent of that name has `ci_access` for \
             its project"),
         (status = 404, description = "`no_such_agent`"),
@@ -130,7 +130,7 @@ fn numbered(id: Result<Path<String>, PathRejection>) -> Result<u64, ProblemRow> 
         failures::ForJobs,
         failures::Unknown,
         failures::NotNow,
-        (status = 403, description = "`forbidden`: you are not one of `environments.operators`"),
+        (status = 403, description = "`forbidden`: you are no operator: `environments.operators`, `auth.admins`"),
     ),
 )]
 pub(super) async fn show(
@@ -158,7 +158,7 @@ pub(super) async fn show(
         failures::ForJobs,
         failures::EnvironmentBody,
         failures::Unknown,
-        (status = 403, description = "`forbidden`: you are not one of `environments.operators`; or \
+        (status = 403, description = "`forbidden`: you are no operator: `environments.operators`, `auth.admins`; or \
             `project_not_allowed`, `environment_not_allowed` or `ref_not_protected`, by the agent's `ci_access`; or \
             `action_not_allowed`: the job neither starts nor stops its environment"),
         (status = 409, description = "`environments_off`, `not_enabled`, `no_environment` or `environment_busy`; \
@@ -274,7 +274,7 @@ pub(super) async fn remove(
         failures::ForJobs,
         failures::Unknown,
         failures::NotNow,
-        (status = 403, description = "`forbidden`: you are not one of `environments.operators`"),
+        (status = 403, description = "`forbidden`: you are no operator: `environments.operators`, `auth.admins`"),
         (status = 422, description = "`invalid`: an unknown parameter, or an unknown value of `of`"),
         (status = 429, description = "You follow too much already (`too_many_requests`)"),
     ),

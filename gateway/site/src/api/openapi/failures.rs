@@ -22,7 +22,7 @@ macro_rules! failures {
 }
 
 const SIGN_IN_REQUIRED: &str = "No user is signed in (`sign_in_required`)";
-const NOT_AN_OPERATOR: &str = "`forbidden`: you are not one of `environments.operators`";
+const NOT_AN_OPERATOR: &str = "`forbidden`: you are no operator: `environments.operators`, `auth.admins`";
 const NO_OPERATOR: &str = "The user is no operator (`forbidden`); see `auth.admins` and `auth.admin_group`";
 const NOT_NOW: &str = "`environments_off`, `not_enabled`, `no_environment` or `environment_busy`";
 const AGENT_OR_STORE: &str = "`overloaded` with the limit, `store_unavailable`, or of the agent: `agent_absent`, \
