@@ -65,7 +65,7 @@ pub struct AgentPlace {
 macro_rules! listed_workspaces {
     ($find:literal) => {
         concat!(
-            "SELECT id, name, owner, executor, created_at FROM workspaces \
+            "SELECT id, name, owner, executor, created_at, display_name FROM workspaces \
              LEFT JOIN lifecycles ON lifecycles.workspace_id = workspaces.id WHERE name > $1 AND (",
             $find,
             "(name, $2) > 0 OR ",

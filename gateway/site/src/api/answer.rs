@@ -9,10 +9,11 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use serde::Serialize;
 
-use super::Caller;
 use super::problem::ProblemBody;
+use super::{Caller, is_page, page};
 use crate::public_host::Delivery;
 use gateway_http::fields::GATEWAY_TRACE;
+use gateway_http::respond::{Wants, wants};
 
 /// The description of this API (OpenAPI 3.1), made of its types and handlers: see `openapi`.
 const OPENAPI: &str = include_str!("openapi.json");
@@ -68,13 +69,18 @@ pub(crate) struct RefusalCode {
 /// embedding it. An answer to HEAD has no body, even where one would go on for ever.
 pub(super) async fn seal(caller: Caller, request: Request, next: Next) -> AxumResponse {
     let is_head = request.method() == Method::HEAD;
+    let is_for_people = is_page(request.uri().path()) && wants(request.headers(), request.method()) == Wants::Html;
     let mut response = next.run(request).await;
     let trace = caller.trace();
     if let Some(ProblemBody { mut document, code, detail }) = response.extensions_mut().remove::<ProblemBody>() {
         if let Some(members) = document.as_object_mut() {
             members.insert("trace_id".to_owned(), (*trace).into());
         }
-        *response.body_mut() = Body::from(document.to_string());
+        if is_for_people {
+            page::tell(&mut response, &document);
+        } else {
+            *response.body_mut() = Body::from(document.to_string());
+        }
         response.extensions_mut().insert(RefusalCode { code, detail, message: "request to the API failed" });
     }
     if is_head {

@@ -14,6 +14,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use super::Caller;
 use super::problem::{ApiProblem, ProblemRow};
 use gateway_http::fields::GATEWAY_ERROR;
+use gateway_types::markup::escape;
 use gateway_types::principal::{Principal, Via};
 use page_look::{LonePage, STYLE};
 
@@ -68,6 +69,22 @@ pub(crate) fn html(parts: PageContent<'_>) -> Response {
         headers.insert(GATEWAY_ERROR, HeaderValue::from_static(code));
     }
     response
+}
+
+/// Turns a problem document into a page, where a person asked for one.
+pub(crate) fn tell(response: &mut Response, document: &serde_json::Value) {
+    let text = |name: &str| escape(document.get(name).and_then(serde_json::Value::as_str).unwrap_or_default());
+    let body = format!(
+        "<p>{}</p><dl class=\"facts\"><dt>Code</dt><dd>{}</dd><dt>Trace</dt><dd>{}</dd></dl><p><a href=\"/\">All workspaces</a></p>",
+        text("detail"),
+        text("code"),
+        text("trace_id")
+    );
+    let page = LonePage { title: &text("title"), head: "", body: &body, home: Some("/") }.to_html();
+    *response.body_mut() = Body::from(page);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    headers.insert(CONTENT_SECURITY_POLICY, PLAIN_POLICY.clone());
 }
 
 /// Returns the user who is signed in with a browser. A program's token is good for the API, and not for pages.

@@ -361,37 +361,6 @@ impl ProblemRow {
         Self { objects, ..Self::from(ApiProblem::Conflict { reason: "orphan_not_removed" }) }
     }
 
-    /// Returns code, status, title and text for people, for refusals that a person can cause with a link or a button.
-    pub(crate) fn for_people(&self) -> Option<(&'static str, StatusCode, &'static str, &'static str)> {
-        let text = match self.refused {
-            ApiProblem::NotFound | ApiProblem::Forbidden | ApiProblem::Overloaded { .. } => self.refused.words().1,
-            ApiProblem::Conflict { reason: "not_managed" } => {
-                "This workspace is not run by the gateway: start it where it was made."
-            }
-            ApiProblem::Conflict { .. } | ApiProblem::QuotaExceeded { .. } | ApiProblem::Changed => {
-                self.refused.words().1
-            }
-            ApiProblem::SignInRequired
-            | ApiProblem::BadRequest { .. }
-            | ApiProblem::MethodNotAllowed
-            | ApiProblem::NotJson
-            | ApiProblem::Invalid
-            | ApiProblem::TooLarge
-            | ApiProblem::TooMany { .. }
-            | ApiProblem::ExecutorDisabled
-            | ApiProblem::NotSuchJob { .. }
-            | ApiProblem::NotYet { .. }
-            | ApiProblem::NotOperator
-            | ApiProblem::NotTheHook
-            | ApiProblem::Environment(_)
-            | ApiProblem::AuthorizationPending
-            | ApiProblem::SlowDown { .. }
-            | ApiProblem::ExpiredToken
-            | ApiProblem::AccessDenied => return None,
-        };
-        Some((self.refused.code(), self.refused.status(), self.refused.words().0, text))
-    }
-
     /// Returns what is wrong, line by line, for a page that shows a form again.
     pub(crate) fn faults(&self) -> Vec<Fault> {
         let of_place = |place: &FaultLocation| Fault {

@@ -1,6 +1,8 @@
 //! Pages for operators: everything that runs, who uses it, what was refused and why. They show what the API under `/admin` says, and
 //! read their filters as it does.
 
+mod columns;
+
 use std::sync::Arc;
 
 use askama::Template;
@@ -10,6 +12,7 @@ use http::{StatusCode, Uri};
 use serde::Serialize;
 use serde_json::Value;
 
+use self::columns::Columns;
 use super::frame::{Frame, Section, page};
 use super::see_other;
 use crate::api::admin::{agents, audit, health, refusals, settings, users, workspaces};
@@ -112,9 +115,6 @@ struct Line {
     /// The user that forms of the line are about, and whether they are disabled.
     user: Option<(String, bool)>,
 }
-
-/// Columns of a table: the member of a row in the API's answer, and its heading.
-type Columns = &'static [[&'static str; 2]];
 
 impl Table {
     fn new(title: &'static str, columns: Columns, rows: &impl Serialize) -> Self {
@@ -258,30 +258,12 @@ async fn content(api: &ApiShared, grant: &OperatorGrant, topic: Topic, uri: &Uri
         Topic::Health => health(api, grant).await?,
         Topic::Workspaces => {
             let found = workspaces::list(api, grant, &workspaces::WorkspaceQuery::read(uri)?).await?;
-            let columns = &[
-                ["name", "Workspace"],
-                ["owner", "Owner"],
-                ["executor", "Runs"],
-                ["cluster", "Cluster"],
-                ["provider", "CI system"],
-                ["state", "State"],
-                ["connected", "Connected"],
-                ["reason", "Reason"],
-                ["created_at", "Made"],
-            ];
-            let tables = vec![Table::new("Workspaces of all users", columns, &found.workspaces)];
+            let tables = vec![Table::new("Workspaces of all users", columns::WORKSPACES, &found.workspaces)];
             Content { tables, next: found.next_cursor, cursor: "cursor", ..Content::default() }
         }
         Topic::Users => {
             let found = users::list(api, grant, &users::UserQuery::read(uri)?).await?;
-            let columns = &[
-                ["name", "User"],
-                ["state", "State"],
-                ["groups", "Groups"],
-                ["last_sign_in", "Last sign-in"],
-                ["workspaces", "Workspaces"],
-            ];
-            let mut table = Table::new("Users", columns, &found.users);
+            let mut table = Table::new("Users", columns::USERS, &found.users);
             for (line, user) in table.rows.iter_mut().zip(&found.users) {
                 line.user = Some((user.name.clone(), user.disabled_at.is_some()));
             }
@@ -289,48 +271,21 @@ async fn content(api: &ApiShared, grant: &OperatorGrant, topic: Topic, uri: &Uri
         }
         Topic::Agents => agents(api, grant, uri).await?,
         Topic::Refusals => {
-            let columns = &[
-                ["at", "When"],
-                ["code", "Code"],
-                ["detail", "Detail"],
-                ["user", "User"],
-                ["workspace", "Workspace"],
-                ["address", "From"],
-                ["count", "Times"],
-                ["trace_id", "Trace"],
-            ];
-            let limits = &[
-                ["limit", "Limit"],
-                ["user", "User"],
-                ["address", "From"],
-                ["workspace", "Workspace"],
-                ["count", "Times"],
-                ["last_at", "Last"],
-            ];
             let list = refusals::list(api, grant, &refusals::RefusalQuery::read(uri)?);
             let tables = vec![
-                Table::new("Limits that were hit", limits, &refusals::limits(api, grant).limits),
-                Table::new("Requests that were refused", columns, &list.refusals),
+                Table::new("Limits that were hit", columns::LIMITS, &refusals::limits(api, grant).limits),
+                Table::new("Requests that were refused", columns::REFUSALS, &list.refusals),
             ];
             Content { tables, said: Some("The last thousand of this replica.".to_owned()), ..Content::default() }
         }
         Topic::Audit => {
             let found = audit::search(api, grant, &audit::AuditQuery::read(uri)?).await?;
-            let columns = &[
-                ["at", "When"],
-                ["event", "Event"],
-                ["actor", "Actor"],
-                ["workspace", "Workspace"],
-                ["address", "From"],
-                ["replica", "Replica"],
-                ["record", "Record"],
-            ];
-            let tables = vec![Table::new("Audit records of all replicas", columns, &found.records)];
+            let tables = vec![Table::new("Audit records of all replicas", columns::RECORDS, &found.records)];
             Content { tables, next: found.next_cursor, cursor: "before", ..Content::default() }
         }
         Topic::Configuration => {
-            let columns = &[["key", "Key"], ["value", "Value"], ["origin", "From"]];
-            let tables = vec![Table::new("Configuration in force", columns, &settings::list(api, grant).settings)];
+            let tables =
+                vec![Table::new("Configuration in force", columns::SETTINGS, &settings::list(api, grant).settings)];
             let said = Some("Secrets are masked. The configuration of this replica.".to_owned());
             Content { tables, said, ..Content::default() }
         }
@@ -339,32 +294,19 @@ async fn content(api: &ApiShared, grant: &OperatorGrant, topic: Topic, uri: &Uri
 
 async fn health(api: &ApiShared, grant: &OperatorGrant) -> Result<Content, ProblemRow> {
     let body = health::look(api, grant).await;
-    let store =
-        &[["word", "State"], ["text", "Because"], ["kind", "Kind"], ["answered_milliseconds", "Answered in ms"]];
-    let directory = &[["word", "State"], ["text", "Because"], ["kind", "Kind"], ["replicas", "Replicas"]];
-    let provider =
-        &[["word", "State"], ["text", "Because"], ["issuer", "Issuer"], ["read_at", "Read"], ["failed_at", "Failed"]];
-    let certificates =
-        &[["word", "State"], ["text", "Because"], ["file", "File"], ["names", "Names"], ["expires_at", "Expires"]];
-    let members = &[
-        ["id", "Replica"],
-        ["state", "State"],
-        ["version", "Version"],
-        ["agents", "Agents"],
-        ["lanes_ended", "Relay lanes that end here"],
-        ["lanes_carried", "Relay lanes carried"],
-        ["up_seconds", "Up, seconds"],
+    let mut tables = vec![
+        Table::new("Store", columns::STORE, &body.store),
+        Table::new("Directory", columns::DIRECTORY, &body.directory),
     ];
-    let mut tables = vec![Table::new("Store", store, &body.store), Table::new("Directory", directory, &body.directory)];
     if let Some(issuer) = &body.identity_provider {
-        tables.push(Table::new("Identity provider", provider, issuer));
+        tables.push(Table::new("Identity provider", columns::PROVIDER, issuer));
     }
     if !body.certificates.is_empty() {
-        tables.push(Table::new("Certificates", certificates, &body.certificates));
+        tables.push(Table::new("Certificates", columns::CERTIFICATES, &body.certificates));
     }
     let all = replicas::all(api).await?;
     if !all.is_empty() {
-        tables.push(Table::new("Replicas", members, &all));
+        tables.push(Table::new("Replicas", columns::REPLICAS, &all));
     }
     Ok(Content { tables, said: Some(format!("Version {}.", body.version)), ..Content::default() })
 }
@@ -372,24 +314,9 @@ async fn health(api: &ApiShared, grant: &OperatorGrant) -> Result<Content, Probl
 async fn agents(api: &ApiShared, grant: &OperatorGrant, uri: &Uri) -> Result<Content, ProblemRow> {
     let found = agents::list(api, grant, &agents::AgentQuery::read(uri)?).await?;
     let clusters = agents::clusters(api, grant).await?.clusters;
-    let of_clusters = &[
-        ["name", "Cluster"],
-        ["connected", "Connected"],
-        ["version", "Version"],
-        ["enabled", "Takes workspaces"],
-        ["replica", "Replica"],
-    ];
-    let columns = &[
-        ["workspace", "Workspace"],
-        ["owner", "Owner"],
-        ["version", "Version"],
-        ["connected_seconds", "Connected, seconds"],
-        ["address", "From"],
-        ["replica", "Replica"],
-    ];
     let tables = vec![
-        Table::new("Clusters", of_clusters, &clusters),
-        Table::new("Agents of workspaces", columns, &found.agents),
+        Table::new("Clusters", columns::CLUSTERS, &clusters),
+        Table::new("Agents of workspaces", columns::AGENTS, &found.agents),
     ];
     let said = Some(format!("This gateway has version {}.", found.gateway_version));
     Ok(Content { tables, said, next: found.next_cursor, cursor: "cursor" })

@@ -31,7 +31,7 @@ use super::overview::{Button, buttons, place, terminal};
 use super::standing::Standing;
 use super::{see_other, words};
 use crate::api::lifecycle::managed_of;
-use crate::api::page::{browser, plain};
+use crate::api::page::browser;
 use crate::api::presence::session;
 use crate::api::problem::{Fault, ProblemRow};
 use crate::api::{ApiShared, Caller, shares};
@@ -126,10 +126,7 @@ pub(super) async fn show(
     headers: HeaderMap,
 ) -> Result<Response, ProblemRow> {
     browser(&caller)?;
-    let shown = match owned(&api, &caller, name).await {
-        Ok(shown) => shown,
-        Err(problem) => return refused(problem),
-    };
+    let shown = owned(&api, &caller, name).await?;
     let name = &shown.workspace.name;
     let way = WayBack::read(&api, name, uri.query().unwrap_or_default().as_bytes()).or_from(&api, &headers);
     let session = session(&api, name).await.filter(|session| !session.tunnel.is_detached());
@@ -149,13 +146,6 @@ async fn again(api: &ApiShared, caller: &Caller, shown: &Shown, problem: &Proble
     let way = WayBack::read(api, name, b"");
     let visit = Visit { api, caller, shown, way: &way, session: session.as_deref() };
     visit.answer(problem.status(), problem.faults()).await
-}
-
-/// Tells a person what the API would tell a program.
-fn refused(problem: ProblemRow) -> Result<Response, ProblemRow> {
-    let Some((code, status, title, text)) = problem.for_people() else { return Err(problem) };
-    let text = format!("<p>{text}</p><p><a href=\"/\">All workspaces</a></p>");
-    Ok(plain(status, Some(code), title, &text))
 }
 
 /// One visit of the page, with what is known for it.

@@ -10,7 +10,7 @@ use axum::response::Response;
 use bytes::Bytes;
 
 use super::way_back::WayBack;
-use super::{Shown, again, owned, refused};
+use super::{Shown, again, owned};
 use crate::api::etag::Condition;
 use crate::api::page::{browser, is_form, only};
 use crate::api::problem::{ApiProblem, Mistake, ProblemRow};
@@ -37,10 +37,7 @@ pub(in crate::dashboard) async fn act(
     if !is_form(request.headers()) {
         return Err(ApiProblem::BadRequest { reason: "not_a_form" }.into());
     }
-    let shown = match owned(&api, &caller, name).await {
-        Ok(shown) => shown,
-        Err(problem) => return refused(problem),
-    };
+    let shown = owned(&api, &caller, name).await?;
     let form = body::read(request.into_body()).await?;
     let deed = Deed { api: &api, caller: &caller, shown: &shown, form: &form };
     match deed.carry_out().await {
