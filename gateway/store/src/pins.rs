@@ -1,4 +1,4 @@
-//! What people add to their workspaces: display names, and pins that put some of them first.
+//! Additions of people to their workspaces: display names, and pins that put some of them first.
 
 use std::collections::HashSet;
 

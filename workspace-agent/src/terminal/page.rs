@@ -132,7 +132,7 @@ mod tests {
                 named += 1;
             }
         }
-        assert!(named == 7, "{named}");
+        assert!(named == 9, "{named}");
     }
 
     #[test]

@@ -21,7 +21,7 @@ use gateway_workspaces::service::{ClusterPlace, Places};
 use workspace_spec::devfile::DEFAULT_DEVFILE;
 use workspace_spec::editor::{CODE_SERVER, NO_EDITOR};
 
-/// Where a form has a workspace made.
+/// Place in which a form has a workspace made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     Machine,
@@ -40,7 +40,7 @@ impl Target {
     }
 }
 
-/// What the forms have in their fields.
+/// Texts of the fields of a form.
 #[derive(Default)]
 struct Fields {
     name: String,

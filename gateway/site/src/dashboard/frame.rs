@@ -1,4 +1,4 @@
-//! What all pages of the dashboard have around their content, and the answers that carry them.
+//! Frame of all pages of the dashboard, and the answers that carry them.
 
 use std::io::Write as _;
 use std::sync::LazyLock;

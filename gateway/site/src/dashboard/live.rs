@@ -75,7 +75,7 @@ pub(crate) async fn follow(
 struct Follower {
     api: Arc<ApiShared>,
     principal: Principal,
-    /// What it is to be sent at once.
+    /// Event that it is to be sent at once.
     first: String,
     shown: Shown,
     listener: Subscriber,
@@ -84,7 +84,7 @@ struct Follower {
     _permit: ApiPermit,
 }
 
-/// Why a reader goes on.
+/// Reason for which a reader goes on.
 enum Wake {
     /// Something changed, or the lists were not read for long.
     Change,
@@ -94,7 +94,7 @@ enum Wake {
     Drain,
 }
 
-/// What a reader has been sent.
+/// Rows that a reader has been sent, by their hashes.
 #[derive(Default)]
 struct Shown {
     own: HashMap<WorkspaceId, ShownRow>,
@@ -137,7 +137,7 @@ impl Follower {
         match Overview::read(&self.api, &self.principal).await {
             Ok(overview) => self.shown.take(&overview, &self.api.registry),
             Err(error) => {
-                // What is shown stays true enough until the store answers again.
+                // The page stays true enough until the store answers again.
                 tracing::warn!(%error, "the store did not answer a reader of a list of workspaces");
                 String::new()
             }

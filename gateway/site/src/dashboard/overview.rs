@@ -48,12 +48,12 @@ pub(crate) struct OwnRow {
     pub(crate) id: WorkspaceId,
     pub(crate) name: WorkspaceName,
     pub(crate) standing: Standing,
-    /// What people read: the display name, or else the name.
+    /// The name that people read: the display name, or else the name.
     title: String,
     is_named: bool,
     is_pinned: bool,
     is_connected: bool,
-    /// Where it runs.
+    /// The place where it runs.
     place: String,
     used_at: i64,
     links: Vec<Link>,
@@ -131,7 +131,7 @@ pub(crate) fn hash_of(html: &str) -> u64 {
     hasher.finish()
 }
 
-/// What is known of one workspace beside its record.
+/// Facts about one workspace beside its record.
 struct Facts<'a> {
     parts: &'a ApiParts,
     managed: Option<&'a ManagedWorkspace>,

@@ -1,4 +1,4 @@
-//! What a user's workspaces take in each cluster that bounds it: a line of the list of workspaces.
+//! Amounts that a user's workspaces take in each cluster that bounds them: lines of the list of workspaces.
 
 use std::collections::BTreeMap;
 

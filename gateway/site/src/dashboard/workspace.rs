@@ -62,9 +62,9 @@ struct WorkspacePage {
     place: String,
     created: String,
     standing: Standing,
-    /// What the cluster or CI system says of it.
+    /// Its state, as the cluster or CI system says it.
     actual: &'static str,
-    /// What the script compares the state that it is told with.
+    /// Desired and actual state and presence, with which the script compares the events.
     shown: String,
     steps: Vec<StartRow>,
     blockers: Vec<String>,

@@ -1,4 +1,4 @@
-//! Where a user may have a workspace made, and a trial of a request for one.
+//! Places where a user may have a workspace made, and a trial of a request for one.
 
 use super::{Contents, NewOn, NewWorkspace, Workspaces};
 use crate::cluster_configs::StoredConfig;

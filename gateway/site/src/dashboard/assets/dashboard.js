@@ -39,7 +39,7 @@ function followLists(lists) {
       if (shown) replace(shown, html);
     }
   });
-  // What there is, or its order, has changed.
+  // There are other rows, or another order.
   events.addEventListener("lists", () => reload("lists").catch(() => {}));
   addEventListener("pagehide", () => events.close());
 }

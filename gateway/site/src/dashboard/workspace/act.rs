@@ -1,4 +1,4 @@
-//! What the owner of a workspace does with the buttons and forms of its page, and of its row in the list.
+//! Actions behind the buttons and forms of a workspace's page, and of its row in the list; for its owner.
 
 use std::str::FromStr;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What is known of the agent of a workspace.
+//! Facts about the agent of a workspace.
 
 use crate::dashboard::words;
 use gateway_agents::registry::LiveSession;

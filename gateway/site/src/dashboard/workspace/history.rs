@@ -1,4 +1,4 @@
-//! What happened to a workspace, as the audit log in the database has it, for its owner.
+//! Events of a workspace, as the audit log in the database has them, for its owner.
 
 use crate::dashboard::words;
 use gateway_store::{AuditFilter, Store, StoreError, Workspace, wall_clock};

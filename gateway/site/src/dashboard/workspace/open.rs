@@ -1,4 +1,4 @@
-//! What users have open at a workspace now, and its traffic of the last hour.
+//! Accesses that users have open at a workspace now, and its traffic of the last hour.
 
 use gateway_agents::traffic::MinuteTraffic;
 use gateway_edge::watches::OpenAccess;

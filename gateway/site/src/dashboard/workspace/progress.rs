@@ -1,4 +1,4 @@
-//! What goes on in a workspace, as far as its page waits for it.
+//! Changes of a workspace that its page waits for.
 
 use gateway_store::ManagedWorkspace;
 use gateway_types::{ActualState, DesiredState};

@@ -1,4 +1,4 @@
-//! Where a visitor came from, and wants to get back to once the workspace is there.
+//! Way back of a visitor to the place that they came from, once the workspace is there.
 
 use http::HeaderMap;
 use http::header::REFERER;
