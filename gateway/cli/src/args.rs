@@ -33,12 +33,14 @@ mod cluster;
 mod environment;
 mod idle;
 mod lifecycle;
+mod naming;
 
 pub use audit::{AuditArgs, AuditCommand, AuditTime, SearchAuditArgs};
 pub use cluster::{ClusterArgs, ClusterCommand, OrphansArgs, ShowClusterArgs};
 pub use environment::{EnsureArgs, EnvironmentArgs, EnvironmentCommand, ShowEnvironmentArgs, StopArgs, WhichArgs};
 pub use idle::{IdleArgs, KeepArgs};
 pub use lifecycle::{ChangeArgs, CreateArgs, RunsOn, TerminateArgs};
+pub use naming::{HandOverArgs, RenameArgs};
 
 const TOKEN_EXAMPLES: &str = which!(
     "\
@@ -85,6 +87,7 @@ Examples:
   gateway workspace stop my-app
   gateway workspace list
   gateway workspace open my-app 3000
+  gateway workspace rename my-app 'Shop, new checkout'
   gateway workspace share my-app 3000 --with user:ann --for 8h"
 );
 
@@ -256,6 +259,10 @@ pub enum WorkspaceCommand {
     Keep(KeepArgs),
     /// Set after how many minutes without use a workspace is stopped.
     Idle(IdleArgs),
+    /// Give a workspace the name that people read, or take it away.
+    Rename(RenameArgs),
+    /// Give a workspace that runs elsewhere to another user.
+    HandOver(HandOverArgs),
     /// Show what is known of a workspace.
     Show(ShowArgs),
     /// Print the address of a workspace or a port of it, and open it where there is a desktop.

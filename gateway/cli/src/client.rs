@@ -220,6 +220,14 @@ impl GatewayClient {
         Ok(self.send(Method::POST, path, None, Some(body)).await?.json()?)
     }
 
+    /// Posts a body to a path whose answer has none.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub(super) async fn post_done(&self, path: &str, body: &Value) -> Result<(), ClientError> {
+        self.send(Method::POST, path, None, Some(body)).await.map(drop)
+    }
+
     /// Changes a part of the resource at a path.
     ///
     /// # Errors

@@ -50,8 +50,8 @@ use gateway_types::UserName;
 
 pub use args::{
     AuditArgs, AuditCommand, AuditTime, ChangeArgs, ClusterArgs, ClusterCommand, CreateArgs, CreateTokenArgs,
-    EnsureArgs, EnvironmentArgs, EnvironmentCommand, IdleArgs, KeepArgs, ListArgs, OpenArgs, OrphansArgs,
-    RevokeTokenArgs, RotateTokenArgs, RunsOn, SearchAuditArgs, ShareArgs, ShowArgs, ShowClusterArgs,
+    EnsureArgs, EnvironmentArgs, EnvironmentCommand, HandOverArgs, IdleArgs, KeepArgs, ListArgs, OpenArgs, OrphansArgs,
+    RenameArgs, RevokeTokenArgs, RotateTokenArgs, RunsOn, SearchAuditArgs, ShareArgs, ShowArgs, ShowClusterArgs,
     ShowEnvironmentArgs, StopArgs, TerminateArgs, TokenArgs, TokenCommand, WhichArgs, WorkspaceArgs, WorkspaceCommand,
 };
 pub use audit::run_audit;

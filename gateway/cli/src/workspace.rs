@@ -7,6 +7,7 @@ mod follow;
 mod found;
 mod given;
 pub(crate) mod idle;
+mod naming;
 mod remote;
 mod row;
 mod wish;
@@ -18,6 +19,7 @@ use serde_json::json;
 use self::change::DesiredChange;
 pub(super) use self::change::service;
 use self::idle::IdleChange;
+use self::naming::NameChange;
 use self::row::WorkspaceItem;
 use self::wish::WorkspaceLook;
 use super::local::{Journal, operator};
@@ -47,6 +49,8 @@ pub async fn run_workspace(
         WorkspaceCommand::Terminate(terminate) => &terminate.change.remote,
         WorkspaceCommand::Keep(keep) => &keep.remote,
         WorkspaceCommand::Idle(idle) => &idle.remote,
+        WorkspaceCommand::Rename(rename) => &rename.remote,
+        WorkspaceCommand::HandOver(hand_over) => &hand_over.remote,
         WorkspaceCommand::List(list) => &list.remote,
         WorkspaceCommand::Show(show) => &show.remote,
         WorkspaceCommand::Open(open) => &open.remote,
@@ -78,6 +82,11 @@ async fn run_here(
         store.close().await;
         return done;
     }
+    if let Some(change) = NameChange::of(&args.command) {
+        let done = naming::change_here(&store, &config, change, console, now).await;
+        store.close().await;
+        return done;
+    }
     let done = match &args.command {
         WorkspaceCommand::Create(args) => {
             let done = change::create_here(&store, &config, args, console, now).await;
@@ -89,6 +98,8 @@ async fn run_here(
         | WorkspaceCommand::Restart(_)
         | WorkspaceCommand::Keep(_)
         | WorkspaceCommand::Idle(_)
+        | WorkspaceCommand::Rename(_)
+        | WorkspaceCommand::HandOver(_)
         | WorkspaceCommand::Terminate(_) => Ok(Exit::Usage),
         WorkspaceCommand::List(args) => list(&store, &config, args.output, console).await,
         WorkspaceCommand::Show(args) => show_one(&store, &config, args, console, now).await,

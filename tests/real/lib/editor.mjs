@@ -23,14 +23,27 @@ export async function append(page, name, text) {
   await page.keyboard.press("Control+s");
 }
 
-// Opens a terminal and runs a command in it, once its shell has drawn a prompt: keys for a terminal that has no shell yet are lost.
+// Opens a terminal and runs a command in it, once its shell has drawn a prompt and stands still: keys for a terminal that has no shell yet
+// are lost, and the editor starts the shell again if an extension has changed its environment meanwhile.
 export async function terminal(page, command) {
   await page.keyboard.press("Control+Backquote");
   // The mark that the editor puts beside a prompt.
   await page.waitForSelector(".terminal-wrapper.active .terminal-command-decoration", { state: "attached", timeout: 60_000 });
+  await still(page.locator(".terminal-wrapper.active .xterm-screen"), 2_000);
   await page.locator(".terminal-wrapper.active .xterm-screen").click();
   await page.keyboard.type(command, { delay: 5 });
   await page.keyboard.press("Enter");
+}
+
+// Waits until what an element shows has not changed for so long.
+async function still(element, quiet) {
+  let [shown, since] = ["", Date.now()];
+  for (const began = Date.now(); Date.now() - since < quiet; ) {
+    if (Date.now() - began > 60_000) throw new Error("it does not stand still");
+    await element.page().waitForTimeout(250);
+    const now = (await element.screenshot()).toString("base64");
+    if (now !== shown) [shown, since] = [now, Date.now()];
+  }
 }
 
 // The text that the editor of a file shows.

@@ -75,9 +75,16 @@ async fn commands_make_and_delete_external_workspaces() {
     assert!(desk.done("token create --workspace other").await.starts_with("gwa_"));
     let (exit, _, err) = desk.run("workspace create third --executor external --agent one").await;
     assert_eq!((exit, err.contains("--agent")), (Exit::Failed, true), "{err}");
+    assert_eq!(desk.done("workspace rename other Shop").await.trim(), "other is called Shop");
+    let other = world.json("GET", "/workspaces/other", &world.dev(), "", 200).await;
+    assert_eq!(other["display_name"], "Shop");
+    desk.done("workspace create given --executor external").await;
+    let (exit, _, err) = desk.run("workspace hand-over given --to bob").await;
+    assert_eq!((exit, err.contains("--yes")), (Exit::Usage, true), "{err}");
+    assert_eq!(desk.done("workspace hand-over given --to bob --yes").await.trim(), "given is bob's");
     desk.done("workspace terminate my-app --yes").await;
     let list = desk.done("workspace list").await;
-    assert!(list.contains("other") && !list.contains("my-app"), "{list}");
+    assert!(list.contains("other") && !list.contains("my-app") && !list.contains("given"), "{list}");
 }
 
 #[tokio::test]

@@ -76,6 +76,8 @@ impl<'a> DesiredChange<'a> {
             WorkspaceCommand::Create(_)
             | WorkspaceCommand::Keep(_)
             | WorkspaceCommand::Idle(_)
+            | WorkspaceCommand::Rename(_)
+            | WorkspaceCommand::HandOver(_)
             | WorkspaceCommand::List(_)
             | WorkspaceCommand::Show(_)
             | WorkspaceCommand::Open(_)

@@ -85,6 +85,8 @@ impl<'a> IdleChange<'a> {
             | WorkspaceCommand::Restart(_)
             | WorkspaceCommand::Terminate(_)
             | WorkspaceCommand::List(_)
+            | WorkspaceCommand::Rename(_)
+            | WorkspaceCommand::HandOver(_)
             | WorkspaceCommand::Show(_)
             | WorkspaceCommand::Open(_)
             | WorkspaceCommand::Share(_) => None,

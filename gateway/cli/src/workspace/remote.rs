@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::change::{self, DesiredChange};
 use super::idle::{self, IdleChange, IdleLook};
+use super::naming::{self, NameChange};
 use super::row::{self, WorkspaceItem};
 use super::{details, opened, present};
 use crate::client::{ClientError, GatewayClient, shown};
@@ -151,6 +152,9 @@ pub(super) async fn run(client: &GatewayClient, args: &WorkspaceArgs, console: &
     if let Some(wanted) = IdleChange::of(&args.command) {
         return idle::change(client, wanted, console).await.unwrap_or_else(|error| complain(&error, console));
     }
+    if let Some(wanted) = NameChange::of(&args.command) {
+        return naming::change(client, wanted, console).await.unwrap_or_else(|error| complain(&error, console));
+    }
     let done = match &args.command {
         WorkspaceCommand::Create(args) => change::create(client, args, console).await,
         // Changes were requested above.
@@ -159,6 +163,8 @@ pub(super) async fn run(client: &GatewayClient, args: &WorkspaceArgs, console: &
         | WorkspaceCommand::Restart(_)
         | WorkspaceCommand::Keep(_)
         | WorkspaceCommand::Idle(_)
+        | WorkspaceCommand::Rename(_)
+        | WorkspaceCommand::HandOver(_)
         | WorkspaceCommand::Terminate(_) => Ok(Exit::Usage),
         WorkspaceCommand::List(args) => list(client, args.output, console).await,
         WorkspaceCommand::Show(args) => show(client, args, console).await,

@@ -138,7 +138,10 @@ fn cell(value: &Value) -> String {
         Value::Bool(false) => "no".to_owned(),
         Value::String(text) => text.clone(),
         Value::Array(all) => all.iter().map(cell).collect::<Vec<_>>().join(", "),
-        Value::Number(_) | Value::Object(_) => value.to_string(),
+        Value::Object(members) => {
+            members.iter().map(|(name, value)| format!("{name} {}", cell(value))).collect::<Vec<_>>().join(", ")
+        }
+        Value::Number(_) => value.to_string(),
     }
 }
 
@@ -280,7 +283,7 @@ async fn content(api: &ApiShared, grant: &OperatorGrant, topic: Topic, uri: &Uri
         }
         Topic::Audit => {
             let found = audit::search(api, grant, &audit::AuditQuery::read(uri)?).await?;
-            let tables = vec![Table::new("Audit records of all replicas", columns::RECORDS, &found.records)];
+            let tables = vec![Table::new("Audit records of all replicas", columns::RECORDS, &rest_of(&found.records))];
             Content { tables, next: found.next_cursor, cursor: "before", ..Content::default() }
         }
         Topic::Configuration => {
@@ -290,6 +293,21 @@ async fn content(api: &ApiShared, grant: &OperatorGrant, topic: Topic, uri: &Uri
             Content { tables, said, ..Content::default() }
         }
     })
+}
+
+/// Returns records without what has a column of its own.
+fn rest_of(records: &[audit::AuditRecordRow]) -> Value {
+    let mut records = serde_json::to_value(records).unwrap_or_default();
+    for record in records.as_array_mut().into_iter().flatten() {
+        if let Some(rest) = record.get_mut("record").and_then(Value::as_object_mut) {
+            rest.retain(|name, value| {
+                let has_column =
+                    ["event", "time", "v", "workspace", "peer", "by", "trace", "credential"].contains(&name.as_str());
+                !has_column && !value.is_null()
+            });
+        }
+    }
+    records
 }
 
 async fn health(api: &ApiShared, grant: &OperatorGrant) -> Result<Content, ProblemRow> {
@@ -330,7 +348,7 @@ mod tests {
     fn values_of_the_api_are_words() {
         let values = serde_json::json!([null, true, false, "a", ["b", 1], {"c": 1}]);
         let cells: Vec<String> = values.as_array().unwrap().iter().map(cell).collect();
-        assert_eq!(cells, ["", "yes", "no", "a", "b, 1", "{\"c\":1}"]);
+        assert_eq!(cells, ["", "yes", "no", "a", "b, 1", "c 1"]);
     }
 
     #[test]
