@@ -17,8 +17,7 @@ const HAND_OVER_EXAMPLES: &str = which!(
 Examples:
   gateway workspace hand-over my-app --to ann --yes
 
-For workspaces that run elsewhere. Shares, tokens of the agent and what is open there end; the new owner connects a machine
-with a token of their own."
+For workspaces that run elsewhere. Shares, tokens of the agent and what is open there end; the new owner uses a new token."
 );
 
 /// Flags of `gateway workspace rename`.
