@@ -40,6 +40,20 @@ pub enum BadProject {
 }
 
 impl Project {
+    /// Splits `URL[@REFERENCE]`, whatever the parts are: the first `@` behind the host begins the reference.
+    #[must_use]
+    pub fn split(text: &str) -> Self {
+        let path = text.find("://").and_then(|scheme| {
+            let host = scheme + 3;
+            text.get(host..)?.find('/').map(|slash| host + slash)
+        });
+        let at = path.and_then(|path| text.get(path..)?.find('@').map(|at| path + at));
+        match at.and_then(|at| Some((text.get(..at)?, text.get(at + 1..)?))) {
+            Some((url, reference)) => Self { url: url.to_owned(), reference: Some(reference.to_owned()) },
+            None => Self { url: text.to_owned(), reference: None },
+        }
+    }
+
     /// Returns what is wrong with it.
     pub fn problems(&self) -> impl Iterator<Item = BadProject> + use<> {
         let has_credentials =
@@ -57,20 +71,12 @@ impl Project {
     }
 }
 
-/// Reads `URL[@REFERENCE]`: the first `@` behind the host begins the reference.
+/// Reads `URL[@REFERENCE]`: see [`Project::split`].
 impl FromStr for Project {
     type Err = BadProject;
 
     fn from_str(text: &str) -> Result<Self, BadProject> {
-        let path = text.find("://").and_then(|scheme| {
-            let host = scheme + 3;
-            text.get(host..)?.find('/').map(|slash| host + slash)
-        });
-        let at = path.and_then(|path| text.get(path..)?.find('@').map(|at| path + at));
-        let project = match at.and_then(|at| Some((text.get(..at)?, text.get(at + 1..)?))) {
-            Some((url, reference)) => Self { url: url.to_owned(), reference: Some(reference.to_owned()) },
-            None => Self { url: text.to_owned(), reference: None },
-        };
+        let project = Self::split(text);
         match project.problems().next() {
             Some(problem) => Err(problem),
             None => Ok(project),

@@ -20,6 +20,7 @@ use gateway_auth::site::WORKSPACE_PAGES;
 use gateway_workspaces::service::{ClusterPlace, Places};
 use workspace_spec::devfile::DEFAULT_DEVFILE;
 use workspace_spec::editor::{CODE_SERVER, NO_EDITOR};
+use workspace_spec::project::Project;
 
 /// Place in which a form has a workspace made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,13 +144,12 @@ impl Fields {
     }
 }
 
-/// Reads `URL[@ref]` as the command line does: the ref is behind the last `@` of the path.
+/// Splits `URL[@ref]` as the command line does, and leaves mistakes to the API's words.
 fn project(line: &str) -> Value {
-    let path = line.find("://").map_or(0, |at| at + 3);
-    let slash = line.get(path..).and_then(|rest| rest.find('/')).map_or(line.len(), |at| path + at);
-    match line.get(slash..).and_then(|rest| rest.rfind('@')) {
-        Some(at) => json!({"url": line.get(..slash + at), "ref": line.get(slash + at + 1..)}),
-        None => json!({"url": line}),
+    let Project { url, reference } = Project::split(line);
+    match reference {
+        Some(reference) => json!({"url": url, "ref": reference}),
+        None => json!({"url": url}),
     }
 }
 
@@ -256,6 +256,7 @@ mod tests {
             json!({"url": "https://git.example/a/b.git", "ref": "main"})
         );
         assert_eq!(project("https://ann@git.example/a.git"), json!({"url": "https://ann@git.example/a.git"}));
+        assert_eq!(project("https://g/a.git@fix@2"), json!({"url": "https://g/a.git", "ref": "fix@2"}));
         assert_eq!(project("x"), json!({"url": "x"}));
     }
 
