@@ -7,7 +7,7 @@
 
 pub(crate) mod admin;
 mod agents;
-mod answer;
+pub(crate) mod answer;
 pub(crate) mod body;
 mod ci;
 mod clusters;

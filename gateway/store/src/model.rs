@@ -152,6 +152,12 @@ pub struct Workspace {
 }
 
 impl Workspace {
+    /// Returns the name that people read: the display name, or else the name.
+    #[must_use]
+    pub fn title(&self) -> &str {
+        self.display_name.as_ref().map_or(self.name.as_str(), DisplayName::as_str)
+    }
+
     /// Returns the ports that its devfile wants to be open to an audience, and that its owner has not opened to it.
     pub fn proposals(&self, now: UnixSeconds) -> impl Iterator<Item = (&NamedPort, &Audience)> {
         let pending = move |named: &&NamedPort| {

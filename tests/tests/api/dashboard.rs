@@ -30,7 +30,7 @@ struct Rule {
     owner: u16,
     /// The owner by an API token.
     token: u16,
-    /// Another user by an API token, with whom a port is shared.
+    /// Another user, who has a share of a port, by an API token.
     share: u16,
     /// A user who may know of nothing.
     stranger: u16,

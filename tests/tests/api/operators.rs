@@ -87,7 +87,7 @@ async fn operators_are_named_or_in_the_group_and_no_other_is() {
     let made_up = As::Token(format!("gwu_{}", "A".repeat(49)));
     let cookie = world.browser().await;
     let table = [
-        ("nobody", As::Nobody, 401),
+        ("no sign-in", As::Nobody, 401),
         ("a user", ann, 403),
         ("another user", eve, 403),
         ("the user of dev mode", world.dev(), 200),
@@ -147,7 +147,7 @@ async fn disabled_user_is_cut_and_what_runs_for_them_stops() {
     }
     let yourself = world.json("POST", "/admin/users/olga/disable", &olga, "", 409).await;
     assert_eq!(yourself["reason"], "yourself");
-    world.json("POST", "/admin/users/nobody-known/disable", &olga, "", 404).await;
+    world.json("POST", "/admin/users/unknown/disable", &olga, "", 404).await;
     let done = world.json("POST", "/admin/users/ann/disable", &olga, r#"{"stop":true}"#, 200).await;
     assert_eq!((&done["state"], &done["stopped"]), (&"disabled".into(), &serde_json::json!(["first"])));
     assert_eq!(done["not_stopped"], serde_json::json!([]));

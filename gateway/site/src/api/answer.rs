@@ -1,10 +1,13 @@
 //! Answers: JSON, and the headers that all of them carry.
 
+use std::convert::Infallible;
+
 use axum::body::Body;
 use axum::extract::Request;
 use axum::middleware::Next;
 use axum::response::Response as AxumResponse;
 use bytes::Bytes;
+use futures_util::Stream;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use serde::Serialize;
@@ -17,6 +20,9 @@ use gateway_http::respond::{Wants, wants};
 
 /// The description of this API (OpenAPI 3.1), made of its types and handlers: see `openapi`.
 const OPENAPI: &str = include_str!("openapi.json");
+
+/// Keeps a proxy (nginx) from buffering events that are to go out at once.
+const NO_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
@@ -53,6 +59,17 @@ fn with_type(status: StatusCode, content_type: &'static str, body: Bytes) -> Axu
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+/// Streams server-sent events as they come, for as long as the reader is authorised.
+pub(crate) fn events(stream: impl Stream<Item = Result<String, Infallible>> + Send + 'static) -> AxumResponse {
+    let mut response = with_type(StatusCode::OK, "text/event-stream", Bytes::new());
+    *response.body_mut() = Body::from_stream(stream);
+    let headers = response.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store, no-transform"));
+    headers.insert(NO_BUFFERING, HeaderValue::from_static("no"));
+    response.extensions_mut().insert(Delivery::Events);
     response
 }
 

@@ -47,9 +47,8 @@ pub(super) async fn read_large(
     seats: &Arc<Seats>,
     user: &UserName,
 ) -> Result<(JsonObject, ApiPermit), ProblemRow> {
-    let seat = seats.take(user)?;
     let is_json = is_json(&request);
-    let bytes = read_within(request.into_body(), LARGE_BYTES_MAX, LARGE_TIMEOUT).await?;
+    let (bytes, seat) = read_large_form(request, seats, user).await?;
     Ok((JsonObject::parse(&bytes, is_json)?, seat))
 }
 

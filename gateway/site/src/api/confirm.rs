@@ -12,7 +12,7 @@ use axum::response::Response;
 use http::{StatusCode, Uri};
 use tokio::time::Instant;
 
-use super::page::{browser, is_form, only, plain};
+use super::page::{browser, check_form, only, plain};
 use super::problem::{ApiProblem, ProblemRow};
 use super::{ApiShared, CODE_ATTEMPTS_MAX, Caller, body};
 use gateway_auth::device::{RequestingMachine, UserCode};
@@ -74,9 +74,7 @@ pub(super) async fn decide(
     request: Request,
 ) -> Result<Response, ProblemRow> {
     let principal = browser(&caller)?;
-    if !is_form(request.headers()) {
-        return Err(ApiProblem::BadRequest { reason: "not_a_form" }.into());
-    }
+    check_form(request.headers())?;
     let form = body::read(request.into_body()).await?;
     let is_yes = match only(&form, "decision").as_deref() {
         Some("allow") => true,

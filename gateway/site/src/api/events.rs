@@ -11,24 +11,21 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use futures_util::stream;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName};
 use tokio::time::Instant;
 
 use self::words::{LastState, WorkspaceView};
 use super::lifecycle::owned;
 use super::openapi::{failures, parameters};
-use super::presence::is_connected;
+use super::presence::{is_connected, is_here};
 use super::problem::ProblemRow;
 use super::seats::ApiPermit;
 use super::state::StateRow;
 use super::{ApiShared, Caller, answer};
-use crate::public_host::Delivery;
 use gateway_store::{ManagedWorkspace, StoreError, WorkspaceId, wall_clock};
 use gateway_types::DesiredState;
 use gateway_workspaces::changes::{ChangeNews, Subscriber};
@@ -47,9 +44,6 @@ const STORE_INTERVAL: Duration = Duration::from_secs(5);
 pub(crate) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-
-/// Keeps a proxy (nginx) from buffering events that are to go out at once.
-pub(crate) const NO_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 #[utoipa::path(
     get,
@@ -103,14 +97,7 @@ pub(super) async fn follow(
         _seat: seat,
         api,
     };
-    let body = Body::from_stream(stream::unfold(following, Following::next));
-    let mut response = Response::new(body);
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store, no-transform"));
-    headers.insert(NO_BUFFERING, HeaderValue::from_static("no"));
-    response.extensions_mut().insert(Delivery::Events);
-    Ok(response)
+    Ok(answer::events(stream::unfold(following, Following::next)))
 }
 
 /// A reader of one workspace's events.
@@ -187,9 +174,7 @@ impl Following {
         let name = &managed.workspace.name;
         match managed.lifecycle.desired {
             DesiredState::Running | DesiredState::RestartRequested => is_connected(&self.api, name).await,
-            DesiredState::Stopped | DesiredState::Terminated => {
-                self.api.registry.current(name).is_some_and(|session| !session.tunnel.is_detached())
-            }
+            DesiredState::Stopped | DesiredState::Terminated => is_here(&self.api.registry, name),
         }
     }
 

@@ -11,7 +11,7 @@ use tunnel_proto::reason::Reason;
 
 use super::body::{JsonObject, text};
 use super::openapi::{bodies, failures, parameters};
-use super::problem::{ApiProblem, Mistake, ProblemRow};
+use super::problem::{ApiProblem, ProblemRow};
 use super::{ApiShared, Caller, actor, answer, shares};
 use gateway_net::audit::{AuditEvent, Text};
 use gateway_store::{CreateError, HandOver, Workspace, wall_clock};
@@ -107,8 +107,7 @@ pub(crate) async fn hand_over(
     }
     // A name without a sign-in would belong to the first person to come under it.
     if *to == principal.user || api.environments.dev.is_none() && !api.store.is_user_known(to).await? {
-        let detail = "has to be another user, who has signed in here before".to_owned();
-        return Err(ProblemRow::invalid(vec![Mistake { pointer: "/to".to_owned(), detail }]));
+        return Err(ProblemRow::mistake("/to", "has to be another user, who has signed in here before"));
     }
     let slot = api.audit.slot().await?;
     match api.store.hand_over(&workspace.name, &principal.user, to, api.external_max).await? {

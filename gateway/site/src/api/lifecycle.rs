@@ -501,9 +501,7 @@ fn place(wrong: &BadVariable) -> String {
 
 /// Explains why a workspace is not made or changed.
 pub(super) fn problem(error: WorkspaceError) -> ProblemRow {
-    let mistake = |pointer: &str, error: &WorkspaceError| {
-        ProblemRow::invalid(vec![Mistake { pointer: pointer.to_owned(), detail: error.to_string() }])
-    };
+    let mistake = |pointer: &str, error: &WorkspaceError| ProblemRow::mistake(pointer, error.to_string());
     let conflict = |reason| ApiProblem::Conflict { reason }.into();
     match error {
         WorkspaceError::NoSuchWorkspace => ApiProblem::NotFound.into(),

@@ -96,11 +96,17 @@ pub(crate) fn browser(caller: &Caller) -> Result<&Principal, ProblemRow> {
         .ok_or_else(|| ApiProblem::SignInRequired.into())
 }
 
-/// Returns whether a body is a form.
-pub(crate) fn is_form(headers: &HeaderMap) -> bool {
+/// Refuses a body that is no form.
+///
+/// # Errors
+/// `bad_request`.
+pub(crate) fn check_form(headers: &HeaderMap) -> Result<(), ProblemRow> {
     let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let media = value.and_then(|value| value.split(';').next()).unwrap_or_default();
-    media.trim().eq_ignore_ascii_case("application/x-www-form-urlencoded")
+    match media.trim().eq_ignore_ascii_case("application/x-www-form-urlencoded") {
+        true => Ok(()),
+        false => Err(ApiProblem::BadRequest { reason: "not_a_form" }.into()),
+    }
 }
 
 /// Returns a parameter if it is there exactly once.

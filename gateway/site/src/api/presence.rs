@@ -27,6 +27,11 @@ pub(super) async fn is_connected(parts: &ApiParts, name: &WorkspaceName) -> bool
     session(parts, name).await.is_some_and(|session| !session.tunnel.is_detached())
 }
 
+/// Returns whether the agent of a workspace is connected to this replica.
+pub(crate) fn is_here(registry: &Registry, name: &WorkspaceName) -> bool {
+    registry.current(name).is_some_and(|session| !session.tunnel.is_detached())
+}
+
 /// Workspaces of a list whose agents can be reached. A list makes no lanes: what the store says of other replicas is enough.
 pub(crate) struct ListPresence<'a> {
     registry: &'a Registry,

@@ -347,6 +347,11 @@ impl ProblemRow {
         Self { mistakes, ..Self::from(ApiProblem::Invalid) }
     }
 
+    /// Names one mistake.
+    pub(crate) fn mistake(pointer: &str, detail: impl Into<String>) -> Self {
+        Self::invalid(vec![Mistake { pointer: pointer.to_owned(), detail: detail.into() }])
+    }
+
     /// Lists the faults of a devfile.
     pub(super) fn devfile(mut places: Vec<FaultLocation>) -> Self {
         places.truncate(PLACES_MAX);

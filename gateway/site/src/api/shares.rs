@@ -171,11 +171,11 @@ pub(crate) async fn add(
     is_unknown_meant: bool,
 ) -> Result<(), ProblemRow> {
     if let Err(refused) = share.check() {
-        return Err(mistake("/audience", refused.to_string()));
+        return Err(ProblemRow::mistake("/audience", refused.to_string()));
     }
     let mut wanted = others(workspace, &share);
     if wanted.len() >= SHARES_MAX {
-        return Err(mistake("/audience", format!("there are {SHARES_MAX} shares already")));
+        return Err(ProblemRow::mistake("/audience", format!("there are {SHARES_MAX} shares already")));
     }
     wanted.push(ShareRequest { share, is_unknown_meant });
     change(api, caller, workspace, wanted, &unchanged(workspace)).await.map(drop)
@@ -209,10 +209,6 @@ fn live(workspace: &Workspace) -> Vec<Share> {
     workspace.shares.iter().filter(|share| share.is_live(now)).cloned().collect()
 }
 
-fn mistake(pointer: &str, detail: String) -> ProblemRow {
-    ProblemRow::invalid(vec![Mistake { pointer: pointer.to_owned(), detail }])
-}
-
 /// Opens a port as its workspace's devfile proposes, for the owner. Nothing happens where nothing is proposed any more.
 pub(crate) async fn open_proposed(
     api: &ApiShared,
@@ -222,22 +218,7 @@ pub(crate) async fn open_proposed(
 ) -> Result<(), ProblemRow> {
     let now = wall_clock();
     let Some((_, audience)) = workspace.proposals(now).find(|(named, _)| named.port == port) else { return Ok(()) };
-    let share = Share { port, audience: audience.clone(), expires_at: None };
-    let request = ShareRequest { share: share.clone(), is_unknown_meant: false };
-    confirm_unknown(api, &[request], &workspace.shares).await?;
-    let slot = api.audit.slot().await?;
-    let by = actor(caller.user()?);
-    if !api.store.share(&workspace.name, &share, &workspace.owner, now).await? {
-        return Err(ApiProblem::NotFound.into());
-    }
-    api.workspaces.forget(&workspace.name, Instant::now());
-    let live = workspace.shares.iter().filter(|share| share.is_live(now)).chain([&share]);
-    let public = live.filter(|share| share.audience == Audience::Public);
-    api.public_ports.change(&workspace.name, public.map(|share| share.port));
-    let added = [told(&share)].into_iter().collect();
-    let (workspace, removed) = (Text::of(&workspace.name), std::iter::empty::<String>().collect());
-    slot.record(caller.did(AuditEvent::SharesChanged { by, workspace, added, removed }));
-    Ok(())
+    add(api, caller, workspace, Share { port, audience: audience.clone(), expires_at: None }, false).await
 }
 
 /// Finds a workspace for its owner. Other users who may know of it are told that they may not do that.

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::frame::{Frame, Section, page};
 use super::see_other;
-use crate::api::page::{browser, is_form, only};
+use crate::api::page::{browser, check_form, only};
 use crate::api::problem::{ApiProblem, Fault, ProblemRow};
 use crate::api::{ApiShared, Caller, body, lifecycle, tokens};
 use gateway_auth::site::WORKSPACE_PAGES;
@@ -173,9 +173,7 @@ pub(super) async fn make(
     request: Request,
 ) -> Result<Response, ProblemRow> {
     browser(&caller)?;
-    if !is_form(request.headers()) {
-        return Err(ApiProblem::BadRequest { reason: "not_a_form" }.into());
-    }
+    check_form(request.headers())?;
     let (form, _permit) = body::read_large_form(request, &api.uploads, &caller.user()?.user).await?;
     let target = Target::read(&form).ok_or(ApiProblem::BadRequest { reason: "no_action" })?;
     let fields = Fields::read(&form);

@@ -9,22 +9,20 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
 use futures_util::stream;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use http::{HeaderValue, Uri};
+use http::Uri;
 use serde_json::{Map, json};
 use tokio::time::{Instant, timeout_at};
 
 use super::overview::{Overview, hash_of};
-use crate::api::events::{HEARTBEAT_INTERVAL, NO_BUFFERING};
+use crate::api::events::HEARTBEAT_INTERVAL;
 use crate::api::page::only;
+use crate::api::presence::is_here;
 use crate::api::problem::ProblemRow;
 use crate::api::seats::ApiPermit;
-use crate::api::{ApiShared, Caller};
-use crate::public_host::Delivery;
+use crate::api::{ApiShared, Caller, answer};
 use gateway_agents::registry::Registry;
 use gateway_store::WorkspaceId;
 use gateway_types::WorkspaceName;
@@ -62,13 +60,7 @@ pub(crate) async fn follow(
     let first = if seen == Some(overview.tag()) { String::new() } else { all };
     let now = Instant::now();
     let follower = Follower { first, shown, listener, principal, read_at: now, sent_at: now, _permit: permit, api };
-    let mut response = Response::new(Body::from_stream(stream::unfold(follower, Follower::next)));
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store, no-transform"));
-    headers.insert(NO_BUFFERING, HeaderValue::from_static("no"));
-    response.extensions_mut().insert(Delivery::Events);
-    Ok(response)
+    Ok(answer::events(stream::unfold(follower, Follower::next)))
 }
 
 /// Reader of a user's lists.
@@ -205,10 +197,6 @@ impl Shown {
     fn has_moved(&self, registry: &Registry) -> bool {
         self.own.values().any(|row| is_here(registry, &row.name) != row.is_here)
     }
-}
-
-fn is_here(registry: &Registry, name: &WorkspaceName) -> bool {
-    registry.current(name).is_some_and(|session| !session.tunnel.is_detached())
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::frame::{Frame, Section, page};
 use super::{see_other, words};
-use crate::api::page::{browser, is_form, only};
+use crate::api::page::{browser, check_form, only};
 use crate::api::problem::{ApiProblem, Fault, ProblemRow};
 use crate::api::{ApiShared, Caller, body, sessions, tokens};
 use gateway_store::{TokenSubject, wall_clock};
@@ -73,9 +73,7 @@ pub(super) async fn act(
     request: Request,
 ) -> Result<Response, ProblemRow> {
     browser(&caller)?;
-    if !is_form(request.headers()) {
-        return Err(ApiProblem::BadRequest { reason: "not_a_form" }.into());
-    }
+    check_form(request.headers())?;
     let form = body::read(request.into_body()).await?;
     let id = only(&form, "id").unwrap_or_default();
     let malformed = || ApiProblem::BadRequest { reason: "no_action" };

@@ -16,7 +16,7 @@ use self::columns::Columns;
 use super::frame::{Frame, Section, page};
 use super::see_other;
 use crate::api::admin::{agents, audit, health, refusals, settings, users, workspaces};
-use crate::api::page::{browser, is_form, only};
+use crate::api::page::{browser, check_form, only};
 use crate::api::problem::{ApiProblem, Fault, ProblemRow};
 use crate::api::{ApiShared, Caller, body, replicas};
 use gateway_auth::policy::OperatorGrant;
@@ -176,7 +176,8 @@ pub(super) async fn act(
 ) -> Result<Response, ProblemRow> {
     browser(&caller)?;
     let grant = caller.operator(&api)?;
-    if !is_form(request.headers()) || Topic::named(&word) != Some(Topic::Users) {
+    check_form(request.headers())?;
+    if Topic::named(&word) != Some(Topic::Users) {
         return Err(ApiProblem::BadRequest { reason: "not_a_form" }.into());
     }
     let form = body::read(request.into_body()).await?;

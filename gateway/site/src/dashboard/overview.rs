@@ -6,13 +6,14 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use askama::Template;
 
-use super::standing::{PlainState, Standing};
+use super::standing::{PlainState, Standing, place};
+use super::words::capitalised;
 use crate::api::ApiParts;
 use crate::api::presence::ListPresence;
 use gateway_agents::registry::LiveSession;
 use gateway_store::{ListPage, ManagedWorkspace, SharedPort, StoreError, Workspace, WorkspaceId, wall_clock};
 use gateway_types::principal::Principal;
-use gateway_types::{ActualState, DesiredState, IdleStage, Port, WorkspaceName};
+use gateway_types::{ActualState, DesiredState, IdleStage, Lifecycle, Port, WorkspaceName};
 use tunnel_proto::terminal::TERMINAL_PORT;
 
 /// Most ports of one workspace that a row has links to.
@@ -141,7 +142,8 @@ struct Facts<'a> {
 
 impl Facts<'_> {
     fn row(&self, workspace: Workspace) -> OwnRow {
-        let Workspace { id, name, display_name, .. } = workspace;
+        let (title, is_named) = (workspace.title().to_owned(), workspace.display_name.is_some());
+        let Workspace { id, name, .. } = workspace;
         let standing = match self.managed {
             Some(managed) => Standing::of_managed(managed, self.is_connected, wall_clock()),
             None => Standing::of_external(self.is_connected),
@@ -151,8 +153,8 @@ impl Facts<'_> {
         let mut row = OwnRow {
             id,
             standing,
-            title: display_name.as_ref().map_or_else(|| name.to_string(), ToString::to_string),
-            is_named: display_name.is_some(),
+            title,
+            is_named,
             is_pinned: self.is_pinned,
             is_connected: self.is_connected,
             place: self.managed.map_or_else(|| "your machine".to_owned(), place),
@@ -181,24 +183,19 @@ impl OwnRow {
     }
 }
 
-/// Says where a workspace runs.
-pub(crate) fn place(managed: &ManagedWorkspace) -> String {
-    match (managed.kubernetes(), managed.ci()) {
-        (Some(state), _) => format!("cluster {}", state.cluster_name),
-        (None, Some(state)) => format!("CI system {}", state.provider),
-        (None, None) => String::new(),
-    }
+/// Returns whether a workspace is in a state that only its owner's word, or luck, gets it out of.
+pub(crate) fn went_wrong(life: &Lifecycle) -> bool {
+    matches!(life.actual, ActualState::Failed | ActualState::Error | ActualState::Unknown)
 }
 
 /// Returns the buttons that change the state of a workspace.
 pub(crate) fn buttons(managed: &ManagedWorkspace) -> Vec<Button> {
     let button = |action, label| Button { action, label };
     let life = &managed.lifecycle;
-    let went_wrong = matches!(life.actual, ActualState::Failed | ActualState::Error | ActualState::Unknown);
     let mut buttons = match life.desired {
         DesiredState::Terminated => Vec::new(),
         DesiredState::Stopped => vec![button("start", "Start")],
-        DesiredState::Running if went_wrong => vec![button("start", "Start again"), button("stop", "Stop")],
+        DesiredState::Running if went_wrong(life) => vec![button("start", "Start again"), button("stop", "Stop")],
         DesiredState::Running | DesiredState::RestartRequested => vec![button("stop", "Stop")],
     };
     if managed.idle.stops_at(life).is_some() {
@@ -243,11 +240,6 @@ pub(crate) fn address(parts: &ApiParts, name: &WorkspaceName, port: Option<Port>
 /// Returns the address of a workspace's terminal.
 pub(crate) fn terminal(parts: &ApiParts, name: &WorkspaceName) -> String {
     address(parts, name, Port::new(TERMINAL_PORT))
-}
-
-fn capitalised(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
 fn shared_row(parts: &ApiParts, ports: &[SharedPort], presence: &ListPresence<'_>) -> Option<SharedRow> {

@@ -141,7 +141,7 @@ fn starting(managed: &ManagedWorkspace, reason: Option<&str>) -> String {
 }
 
 /// Names the part that runs a workspace.
-fn place(managed: &ManagedWorkspace) -> String {
+pub(crate) fn place(managed: &ManagedWorkspace) -> String {
     match &managed.runs {
         Runs::Kubernetes(state) => format!("cluster {}", state.cluster_name),
         Runs::Ci(state) => format!("CI system {}", state.provider),

@@ -35,6 +35,12 @@ pub(crate) fn bytes(number: u64) -> String {
     }
 }
 
+/// Begins a text with a capital letter.
+pub(crate) fn capitalised(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

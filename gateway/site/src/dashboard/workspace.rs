@@ -27,8 +27,8 @@ use self::open::{OpenLine, TrafficDrawing};
 use self::ports::{PortLine, ProposalLine};
 use self::way_back::WayBack;
 use super::frame::{Frame, Section, page};
-use super::overview::{Button, buttons, place, terminal};
-use super::standing::Standing;
+use super::overview::{Button, buttons, terminal, went_wrong};
+use super::standing::{Standing, place};
 use super::{see_other, words};
 use crate::api::lifecycle::managed_of;
 use crate::api::page::browser;
@@ -38,7 +38,7 @@ use crate::api::{ApiShared, Caller, shares};
 use gateway_agents::registry::{AgentReport, LiveSession};
 use gateway_store::{ManagedWorkspace, Workspace, wall_clock};
 use gateway_types::blockers;
-use gateway_types::{ActualState, DISPLAY_NAME_CHARS_MAX, DesiredState, IdleLimit, IdleStage, UserName};
+use gateway_types::{DISPLAY_NAME_CHARS_MAX, DesiredState, IdleLimit, IdleStage, UserName};
 use gateway_workspaces::starts::{StartRow, steps};
 use tunnel_proto::listening::StartCommand;
 
@@ -195,7 +195,7 @@ impl Visit<'_> {
         WorkspacePage {
             frame,
             name: name.to_string(),
-            title: workspace.display_name.as_ref().map_or_else(|| name.to_string(), ToString::to_string),
+            title: workspace.title().to_owned(),
             display_name: workspace.display_name.as_ref().map(ToString::to_string).unwrap_or_default(),
             display_name_max: DISPLAY_NAME_CHARS_MAX,
             place: managed.map_or_else(|| "your machine".to_owned(), place),
@@ -251,9 +251,7 @@ impl IdleFacts {
 /// Returns the buttons of the list, and those that only this page has.
 fn all_buttons(managed: &ManagedWorkspace) -> Vec<Button> {
     let mut buttons = buttons(managed);
-    let went_wrong =
-        matches!(managed.lifecycle.actual, ActualState::Failed | ActualState::Error | ActualState::Unknown);
-    if managed.lifecycle.desired == DesiredState::Running && !went_wrong {
+    if managed.lifecycle.desired == DesiredState::Running && !went_wrong(&managed.lifecycle) {
         buttons.insert(1, Button { action: "restart", label: "Restart" });
     }
     buttons

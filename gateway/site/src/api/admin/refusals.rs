@@ -231,7 +231,7 @@ pub(in crate::api) async fn show(
     get,
     path = "/admin/limits",
     operation_id = "listLimitsHit",
-    summary = "The limits that were hit among the last refusals at this replica, and by whom; for operators",
+    summary = "The limits that were hit among the last refusals at this replica, with their users; for operators",
     responses(
         (status = 200, description = "Those that were hit most often first.", body = LimitList),
         failures::SignedIn,

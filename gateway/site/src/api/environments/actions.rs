@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::CallerPermit;
 use super::caller::{JobCaller, operator};
 use super::request::{AskedInfo, complete_info};
-use crate::api::problem::{ApiProblem, FaultLocation, Mistake, ProblemRow};
+use crate::api::problem::{ApiProblem, FaultLocation, ProblemRow};
 use crate::api::{ApiShared, Caller};
 use gateway_environments::progress::ProgressStream;
 use gateway_environments::record::Environment;
@@ -48,7 +48,7 @@ impl CallerJobRequest {
 
 /// Reports that something is missing.
 pub(in crate::api) fn missing(pointer: &str) -> ProblemRow {
-    ProblemRow::invalid(vec![Mistake { pointer: pointer.to_owned(), detail: "is missing".to_owned() }])
+    ProblemRow::mistake(pointer, "is missing")
 }
 
 /// Tells whether anything is to be done before a job may run.

@@ -12,7 +12,7 @@ use super::actions::missing;
 use super::caller::{hook, operator};
 use crate::api::body::read;
 use crate::api::openapi::parameters;
-use crate::api::problem::{ApiProblem, Mistake, ProblemRow};
+use crate::api::problem::{ApiProblem, ProblemRow};
 use crate::api::{ApiShared, Caller, answer};
 use gateway_environments::on_record::OnRecord;
 use gateway_environments::request::By;
@@ -104,9 +104,7 @@ pub(super) async fn sweep(
 ) -> Result<Response, ProblemRow> {
     let user = operator(&api, &caller)?;
     let project: Option<u64> = id.ok().and_then(|Path(text)| text.parse().ok()).filter(|id| *id <= ID_MAX);
-    let project = project.ok_or_else(|| {
-        ProblemRow::invalid(vec![Mistake { pointer: "/id".to_owned(), detail: "has to be a whole number".to_owned() }])
-    })?;
+    let project = project.ok_or_else(|| ProblemRow::mistake("/id", "has to be a whole number"))?;
     let by = OnRecord::new(By::User(user), api.audit.slot().await?);
     let environments = api.environments.service.sweep(project, by).await?;
     Ok(answer::json(StatusCode::OK, &Swept { environments }))

@@ -6,18 +6,15 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
 use axum::response::Response;
 use futures_util::stream;
-use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::header::ACCEPT;
+use http::{HeaderMap, StatusCode};
 
 use super::CallerPermit;
 use super::view::{EventRow, OutcomeRow};
-use crate::api::events::NO_BUFFERING;
 use crate::api::problem::{ApiProblem, Objects, ProblemRow};
 use crate::api::{ApiShared, answer};
-use crate::public_host::Delivery;
 use gateway_environments::progress::ProgressStream;
 use gateway_environments::refusal::RefusalCode;
 
@@ -33,13 +30,7 @@ pub(super) fn wants_events(headers: &HeaderMap) -> bool {
 /// Streams events as they happen.
 pub(super) fn events(api: &Arc<ApiShared>, following: ProgressStream, held: CallerPermit) -> Response {
     let teller = Teller { api: api.clone(), following, is_over: false, held };
-    let mut response = Response::new(Body::from_stream(stream::unfold(teller, Teller::next)));
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store, no-transform"));
-    headers.insert(NO_BUFFERING, HeaderValue::from_static("no"));
-    response.extensions_mut().insert(Delivery::Events);
-    response
+    answer::events(stream::unfold(teller, Teller::next))
 }
 
 struct Teller {
@@ -110,6 +101,8 @@ pub(super) async fn end(
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+
     use super::*;
 
     #[test]

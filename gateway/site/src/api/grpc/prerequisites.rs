@@ -11,7 +11,7 @@ use crate::api::ApiShared;
 use crate::api::environments::actions::{self, CallerJobRequest, Which};
 use crate::api::environments::caller::JobCaller;
 use crate::api::environments::view::EnvironmentRow;
-use crate::api::problem::{Mistake, ProblemRow};
+use crate::api::problem::ProblemRow;
 use gateway_environments::request::{JobFacts, Unmet};
 
 /// A call of a job, or of an operator who names one.
@@ -61,9 +61,7 @@ where
     T: std::str::FromStr,
     T::Err: std::fmt::Display,
 {
-    text.parse().map_err(|error: T::Err| {
-        ProblemRow::invalid(vec![Mistake { pointer: pointer.to_owned(), detail: error.to_string() }])
-    })
+    text.parse().map_err(|error: T::Err| ProblemRow::mistake(pointer, error.to_string()))
 }
 
 /// Reads a required field. The default of proto3 is a valid value too: 0 is a number.

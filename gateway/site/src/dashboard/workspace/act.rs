@@ -12,10 +12,11 @@ use bytes::Bytes;
 use super::way_back::WayBack;
 use super::{Shown, again, owned};
 use crate::api::etag::Condition;
-use crate::api::page::{browser, is_form, only};
-use crate::api::problem::{ApiProblem, Mistake, ProblemRow};
+use crate::api::page::{browser, check_form, only};
+use crate::api::problem::{ApiProblem, ProblemRow};
 use crate::api::{ApiShared, Caller, actor, body, external, idle, lifecycle, shares};
 use crate::dashboard::see_other;
+use crate::dashboard::words::capitalised;
 use gateway_auth::site::WORKSPACE_PAGES;
 use gateway_net::audit::{AuditEvent, Text};
 use gateway_store::{ManagedWorkspace, wall_clock};
@@ -34,9 +35,7 @@ pub(in crate::dashboard) async fn act(
     request: Request,
 ) -> Result<Response, ProblemRow> {
     browser(&caller)?;
-    if !is_form(request.headers()) {
-        return Err(ApiProblem::BadRequest { reason: "not_a_form" }.into());
-    }
+    check_form(request.headers())?;
     let shown = owned(&api, &caller, name).await?;
     let form = body::read(request.into_body()).await?;
     let deed = Deed { api: &api, caller: &caller, shown: &shown, form: &form };
@@ -205,12 +204,10 @@ impl Deed<'_> {
 }
 
 fn mistake(field: &str, detail: String) -> ProblemRow {
-    ProblemRow::invalid(vec![Mistake { pointer: format!("/{field}"), detail }])
+    ProblemRow::mistake(&format!("/{field}"), detail)
 }
 
 /// Writes an error as a sentence.
 fn sentence(error: &impl ToString) -> String {
-    let text = error.to_string();
-    let mut letters = text.chars();
-    letters.next().map(|first| first.to_uppercase().chain(letters).chain(['.']).collect()).unwrap_or_default()
+    format!("{}.", capitalised(&error.to_string()))
 }
