@@ -283,7 +283,8 @@ pub enum AuditEvent {
         cluster: Text,
         /// Name and namespace of the orphan: `NAME.NAMESPACE`.
         orphan: Text,
-        /// `gone`, `leaving` while objects of it are still being deleted, or `failed`.
+        /// `gone`, `leaving` while objects of it are still being deleted, `failed`, or `called_off` if the caller went away
+        /// before the cluster answered.
         state: &'static str,
     },
     /// A user was disabled or enabled again.

@@ -17,7 +17,8 @@ use super::problem::{ApiProblem, ProblemRow};
 use super::state::BlockerRow;
 use super::{ApiShared, Caller, Route, actor, answer, lifecycle};
 use gateway_environments::refusal::RefusalCode;
-use gateway_net::audit::{AuditEvent, Text};
+use gateway_net::audit::{Actor, AuditEvent, RecordPermit, Text};
+use gateway_net::fetch::TIME_MAX;
 use gateway_types::quota::{Quota, QuotaItem, Usage};
 use gateway_types::{ClusterName, UnixSeconds};
 use gateway_workspaces::orphans::{CallFailure, OrphanError, OrphanId, Removal};
@@ -25,7 +26,10 @@ use gateway_workspaces::service::WorkspaceError;
 use tunnel_proto::orphans::Marked;
 
 /// Longest wait of a request for an orphan to be gone: a client asks again.
-const REMOVAL_PATIENCE: Duration = Duration::from_secs(20);
+const REMOVAL_PATIENCE: Duration = Duration::from_secs(5);
+
+// The command line gives up on a request after this time. Half of it is for the way and a slow store.
+const _: () = assert!(REMOVAL_PATIENCE.as_secs() * 2 <= TIME_MAX.as_secs());
 
 /// Amounts in use, and how much there may be.
 #[derive(Serialize, ToSchema)]
@@ -166,7 +170,7 @@ pub(super) async fn orphans(
     path = "/agents/{name}/orphans/{id}",
     operation_id = "removeOrphan",
     summary = "Have an orphan removed from a cluster with its storage; for operators",
-    description = "Waits up to 20 seconds for it to be gone; to ask again goes on. A workspace of which the gateway has a \
+    description = "Waits up to 5 seconds for it to be gone; to ask again goes on. A workspace of which the gateway has a \
         record, or that another gateway made, is never removed.",
     params(parameters::OrphanPath),
     responses(
@@ -189,24 +193,51 @@ pub(super) async fn remove_orphan(
     let Path((cluster, id)) = path.map_err(|_| ApiProblem::NotFound)?;
     let cluster = cluster.parse::<ClusterName>().map_err(|_| ApiProblem::NotFound)?;
     let orphan = OrphanId::parse(&id).ok_or(ApiProblem::NotFound)?;
-    let slot = api.audit.slot().await?;
+    let mut record = RemovalRecord {
+        slot: Some(api.audit.slot().await?),
+        caller: &caller,
+        by: actor(caller.user()?),
+        cluster: Text::of(&cluster),
+        orphan: Text::of(&id),
+    };
     let removed = api.orphans.remove(&cluster, &orphan, REMOVAL_PATIENCE).await;
-    let state = match &removed {
-        Ok(Removal { is_gone: true, .. }) => Some("gone"),
-        Ok(Removal { is_gone: false, .. }) => Some("leaving"),
+    match &removed {
+        Ok(Removal { is_gone: true, .. }) => record.write("gone"),
+        Ok(Removal { is_gone: false, .. }) => record.write("leaving"),
         // Nothing was asked of the cluster.
         Err(OrphanError::NoSuchCluster | OrphanError::NoSuchOrphan | OrphanError::Recorded | OrphanError::Store(_)) => {
-            None
+            record.slot = None;
         }
-        Err(OrphanError::Refused(_) | OrphanError::Call(_)) => Some("failed"),
-    };
-    if let Some(state) = state {
-        let (by, cluster, orphan) = (actor(caller.user()?), Text::of(&cluster), Text::of(&id));
-        slot.record(caller.did(AuditEvent::OrphanRemoved { by, cluster, orphan, state }));
+        Err(OrphanError::Refused(_) | OrphanError::Call(_)) => record.write("failed"),
     }
     let Removal { is_gone, left } = removed.map_err(problem)?;
     let left = left.into_iter().map(BlockerRow::from).collect();
     Ok(answer::json(StatusCode::OK, &RemovalItem { gone: is_gone, left }))
+}
+
+/// Audit record of a removal, which is written also when the caller goes away before the cluster has answered: what was
+/// asked of the cluster by then is carried out.
+struct RemovalRecord<'a> {
+    slot: Option<RecordPermit>,
+    caller: &'a Caller,
+    by: Actor,
+    cluster: Text,
+    orphan: Text,
+}
+
+impl RemovalRecord<'_> {
+    fn write(&mut self, state: &'static str) {
+        if let Some(slot) = self.slot.take() {
+            let (by, cluster, orphan) = (self.by.clone(), self.cluster.clone(), self.orphan.clone());
+            slot.record(self.caller.did(AuditEvent::OrphanRemoved { by, cluster, orphan, state }));
+        }
+    }
+}
+
+impl Drop for RemovalRecord<'_> {
+    fn drop(&mut self) {
+        self.write("called_off");
+    }
 }
 
 /// Refuses a caller who is no operator.
