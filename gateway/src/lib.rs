@@ -8,7 +8,8 @@
 //! * [`demo`]: gateway, agent and a sample app in one process, on embedded parts.
 //! * `main` reads the command and sets up logs, allocator and signals.
 //!
-//! A request of a user is served by `gateway-edge`, one to the public host by `gateway-site`, a connection of an agent by
+//! A request of a user is served by `gateway-edge`, one to the public host by `gateway-site` (`gateway-api` and
+//! `gateway-dashboard`), a connection of an agent by
 //! `gateway-agents`.
 
 pub mod app;

@@ -53,7 +53,7 @@ fn generated_wire_code_matches_the_schema() {
 
 #[test]
 fn generated_code_of_the_public_services_matches_their_schema() {
-    let code = proto().join("../gateway/site/src/api/grpc/wire");
+    let code = proto().join("../gateway/api/src/grpc/wire");
     let mut generator = generator();
     // The traits that the gateway implements. Its schema has no other program to call it with.
     generator.service_generator(tonic_prost_build::configure().build_client(false).service_generator());

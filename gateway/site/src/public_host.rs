@@ -11,24 +11,21 @@
 
 pub(crate) mod layers;
 
-use std::convert::Infallible;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use axum::body::Body;
 use axum::middleware::from_fn_with_state;
-use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
-use http_body_util::{BodyExt as _, Limited};
+
 use hyper::body::Incoming;
 use tokio::time::Instant;
-use tower::util::{BoxCloneSyncService, ServiceExt as _};
-use tower::{Service, ServiceBuilder};
 
-use self::layers::EdgeFailure;
-use crate::api::{Api, ApiParts};
-use crate::dashboard;
+use tower::ServiceBuilder;
+
+use gateway_api::stack::{Delivery, EdgeFailure, Stack, call, gather};
+use gateway_api::{Api, ApiParts};
 use gateway_auth::oidc::provider::Provider;
 use gateway_auth::sign_in::SignIn;
 use gateway_edge::body::ResponseBody;
@@ -36,12 +33,6 @@ use gateway_edge::event_streams::{EventStream, EventStreams};
 use gateway_edge::service::{EdgeAnswer, Failures, Origin, PublicSite, RequestFacts, Visitors};
 use gateway_types::UserName;
 use gateway_types::principal::Principal;
-
-/// Largest answer that is gathered before it is sent, in bytes; a page of a list is far below.
-const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
-
-/// Service that answers each request, failed ones too.
-pub(crate) type Stack = BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>;
 
 /// Parts of the gateway that the public host works on, beside those of the API.
 pub struct PublicParts {
@@ -104,17 +95,6 @@ impl Arrival {
     }
 }
 
-/// Transfer of an answer's body, in its extensions. A body without one is gathered before it is sent.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Delivery {
-    /// Goes on for as long as its reader listens and is authorised.
-    Events,
-    /// A file of that many bytes.
-    File(u64),
-    /// Messages of a gRPC call.
-    Messages,
-}
-
 /// Kind of a request, by which its stack is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -125,12 +105,18 @@ enum Kind {
 
 impl Kind {
     fn of<B>(request: &Request<B>) -> Self {
+        let path = request.uri().path();
         match () {
-            () if Api::has(request.uri().path()) => Self::Api,
+            () if Api::has(path) || is_page(path) || path == gateway_dashboard::LIVE => Self::Api,
             () if Api::is_grpc(request.method(), request.headers()) => Self::Call,
             () => Self::Page,
         }
     }
+}
+
+/// Returns whether a path has a page for people, which they may come to by a link.
+fn is_page(path: &str) -> bool {
+    path == gateway_api::DEVICE_PATH || gateway_dashboard::is_page(path)
 }
 
 impl PublicHost {
@@ -138,7 +124,14 @@ impl PublicHost {
     #[must_use]
     pub fn new(parts: PublicParts) -> Self {
         let PublicParts { api, visitors, sign_in, provider, followers, failures } = parts;
-        let host = Arc::new(Host { api: Api::new(api), visitors, sign_in, provider, followers, failures });
+        let host = Arc::new(Host {
+            api: Api::new(api, gateway_dashboard::router()),
+            visitors,
+            sign_in,
+            provider,
+            followers,
+            failures,
+        });
         let identify = || from_fn_with_state(host.clone(), layers::identify);
         let report = || from_fn_with_state(host.clone(), layers::report);
         let follow = || from_fn_with_state(host.clone(), layers::follow);
@@ -154,7 +147,7 @@ impl PublicHost {
             .layer(from_fn_with_state(host.clone(), layers::zone))
             .layer(from_fn_with_state(host.clone(), layers::sign_in_pages))
             .layer(from_fn_with_state(host.clone(), layers::identify_visitor))
-            .service(dashboard::files());
+            .service(gateway_dashboard::files());
         Self { host, api: Stack::new(api), calls: Stack::new(calls), pages: Stack::new(pages) }
     }
 
@@ -197,17 +190,6 @@ impl PublicSite for PublicHost {
     }
 }
 
-/// Calls a service that cannot fail.
-pub(crate) async fn call<S>(service: S, request: Request<Body>) -> Response<Body>
-where
-    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
-{
-    match service.oneshot(request).await {
-        Ok(response) => response,
-        Err(never) => match never {},
-    }
-}
-
 /// Makes the body that the edge sends.
 async fn deliver(mut response: Response<Body>) -> Response<ResponseBody> {
     let delivery = response.extensions_mut().remove::<Delivery>();
@@ -220,12 +202,6 @@ async fn deliver(mut response: Response<Body>) -> Response<ResponseBody> {
             Response::from_parts(parts, ResponseBody::from(gather(body).await))
         }
     }
-}
-
-/// Gathers a body that the gateway has made. One that is too large is a defect, and comes out empty.
-pub(crate) async fn gather(body: Body) -> Bytes {
-    let gathered = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-    gathered.map(http_body_util::Collected::to_bytes).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -242,7 +218,12 @@ mod tests {
         assert_eq!(kind("POST", "/workspaces/app", "application/x-www-form-urlencoded"), Kind::Api);
         assert_eq!(kind("POST", "/grpc.Service/Method", "application/grpc"), Kind::Call);
         assert_eq!(kind("GET", "/grpc.Service/Method", "application/grpc"), Kind::Page);
-        assert_eq!(kind("GET", "/", ""), Kind::Api);
+        for page in ["/", "/create", "/me", "/help", "/live", "/operator", "/operator/users", "/.gateway/device"] {
+            assert_eq!(kind("GET", page, ""), Kind::Api, "{page}");
+        }
+        for other in ["/workspaces", "/livestock", "/.gateway/device/", "/apis"] {
+            assert_eq!(kind("GET", other, ""), Kind::Page, "{other}");
+        }
         assert_eq!(kind("GET", "/assets/look.css", ""), Kind::Page);
         assert_eq!(kind("GET", "/.gateway/sign-in", ""), Kind::Page);
     }

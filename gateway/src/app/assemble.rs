@@ -21,6 +21,7 @@ use gateway_agents::peers::MaybePeers;
 use gateway_agents::registry::Registry;
 use gateway_agents::service::AgentService;
 use gateway_agents::traffic::Traffic;
+use gateway_api::{AdminParts, ApiParts, EffectiveSetting, WatchedProvider};
 use gateway_auth::cache::Cache;
 use gateway_auth::oidc::provider::Provider;
 use gateway_auth::public_ports::PublicPorts;
@@ -42,7 +43,6 @@ use gateway_net::audit::Audit;
 use gateway_net::limits::UsageLimits;
 use gateway_net::telemetry::Metrics;
 use gateway_net::tls::Tls;
-use gateway_site::api::{AdminParts, ApiParts, EffectiveSetting, WatchedProvider};
 use gateway_site::public_host::{PublicHost, PublicParts};
 use gateway_store::{Store, Workspace, wall_clock, wall_clock_ms};
 use gateway_types::{Scheme, WorkspaceName};
@@ -86,7 +86,7 @@ struct Services {
     git: Arc<GitCredentials>,
     ci: CiParts,
     jobs: super::ci::Jobs,
-    environments: gateway_site::api::EnvironmentParts,
+    environments: gateway_api::EnvironmentParts,
     orphans: Orphans,
     peers: MaybePeers,
 }

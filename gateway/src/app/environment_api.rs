@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use super::sign_in::DEV_USER;
+use gateway_api::EnvironmentParts;
 use gateway_auth::issuer::programs::Programs;
 use gateway_config::Config;
 use gateway_environments::service::Environments;
 use gateway_net::fetch::{Fetch, FetchSetupError, Trust};
-use gateway_site::api::EnvironmentParts;
 use gateway_types::Secret;
 
 /// Bounds of the hook's secret, in bytes: a shorter one can be guessed.

@@ -11,4 +11,4 @@
     reason = "generated code; a test compares it with the schema"
 )]
 
-include!("../../../gateway/site/src/api/grpc/wire/environments.v1.rs");
+include!("../../../gateway/api/src/grpc/wire/environments.v1.rs");

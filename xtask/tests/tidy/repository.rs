@@ -84,7 +84,7 @@ impl Repository {
 
 /// Returns whether a program writes this Rust file.
 pub(crate) fn is_generated(path: &str) -> bool {
-    ["proto/src/wire/", "gateway/site/src/api/grpc/wire/", "gateway/replicas/src/wire/"]
+    ["proto/src/wire/", "gateway/api/src/grpc/wire/", "gateway/replicas/src/wire/"]
         .iter()
         .any(|folder| path.starts_with(folder))
 }

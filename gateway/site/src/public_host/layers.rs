@@ -6,14 +6,15 @@ use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use http::request::Parts;
 use tokio::time::Instant;
 
-use super::{Arrival, Delivery, Host};
-use crate::api::{Caller, Proof, RefusalCode};
+use super::{Arrival, Host, is_page};
 use crate::sign_in_pages::is_sign_in;
 use crate::zone;
+use gateway_api::stack::{Delivery, EdgeFailure};
+use gateway_api::{Caller, Proof, RefusalCode};
 use gateway_auth::policy::RequestShape;
 use gateway_auth::request::OfferedCredential;
 use gateway_auth::shape::{self, Here};
@@ -21,18 +22,6 @@ use gateway_auth::sign_in::PageVisit;
 use gateway_edge::service::{FailureLine, RequestFacts, checked, overloaded, record_sign_in, tried};
 use gateway_http::host::{BadHost, authority_of};
 use gateway_http::respond::Failure;
-
-/// Failure for the edge, in the extensions of an answer. The edge counts, logs and answers it as on every other host.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct EdgeFailure(pub(crate) Failure);
-
-impl IntoResponse for EdgeFailure {
-    fn into_response(self) -> Response {
-        let mut response = Response::new(Body::empty());
-        response.extensions_mut().insert(self);
-        response
-    }
-}
 
 /// Identifies the caller of the API or of a service, and counts callers who prove nothing.
 ///
@@ -59,7 +48,7 @@ pub(super) async fn sign_in_first(
     request: Request,
     next: Next,
 ) -> Response {
-    if !caller.has_to_sign_in(request.uri().path(), shape) {
+    if !caller.has_to_sign_in(shape) {
         return next.run(request).await;
     }
     let (parts, _) = request.into_parts();
@@ -152,12 +141,6 @@ pub(super) async fn identify_visitor(
     Ok(next.run(request).await)
 }
 
-impl From<Failure> for EdgeFailure {
-    fn from(failure: Failure) -> Self {
-        Self(failure)
-    }
-}
-
 impl Host {
     /// Identifies the caller of the API, and counts callers who prove nothing.
     async fn caller(&self, parts: &Parts, arrival: &Arrival) -> Result<(Caller, RequestShape), Failure> {
@@ -177,7 +160,8 @@ impl Host {
         let authority = authority_of(parts).map_err(BadHost::failure)?;
         let here = Here { site: &self.api.parts().site, authority, workspace: None, workspace_of: &|_| None };
         let shape = shape::read(&parts.method, &parts.headers, &offered, here);
-        let caller = Caller::new(principal, offered, parts.uri.path(), shape, origin.peer, &self.failures.trace());
+        let caller =
+            Caller::new(principal, offered, is_page(parts.uri.path()), shape, origin.peer, &self.failures.trace());
         Ok((caller.vouched(vouched), shape))
     }
 }
