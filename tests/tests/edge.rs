@@ -13,6 +13,8 @@
 
 #[path = "edge/address.rs"]
 mod address;
+#[path = "edge/by_path.rs"]
+mod by_path;
 #[path = "edge/credentials.rs"]
 mod credentials;
 #[path = "edge/decided.rs"]

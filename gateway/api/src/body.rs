@@ -12,8 +12,8 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde_json::{Map, Value};
 
 use super::BODY_BYTES_MAX;
+use super::permits::{ApiPermit, PermitPool};
 use super::problem::{ApiProblem, Mistake, ProblemRow};
-use super::seats::{ApiPermit, Seats};
 use gateway_types::UserName;
 
 /// Time limit for a body to arrive.
@@ -26,30 +26,36 @@ const LARGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 const LARGE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The bytes of a body.
+///
+/// # Errors
+/// `too_large` above the bound, `bad_request` if it does not arrive in time or as a whole.
 pub async fn read(body: Body) -> Result<Bytes, ProblemRow> {
     read_within(body, BODY_BYTES_MAX, BODY_TIMEOUT).await
 }
 
 /// Reads a form that may be large, for a user who is known; see [`read_large`].
+///
+/// # Errors
+/// As [`read`], and `overloaded` with too many of these under way.
 pub async fn read_large_form(
     request: Request,
-    seats: &Arc<Seats>,
+    permits: &Arc<PermitPool>,
     user: &UserName,
 ) -> Result<(Bytes, ApiPermit), ProblemRow> {
-    let seat = seats.take(user)?;
-    Ok((read_within(request.into_body(), LARGE_BYTES_MAX, LARGE_TIMEOUT).await?, seat))
+    let permit = permits.take(user)?;
+    Ok((read_within(request.into_body(), LARGE_BYTES_MAX, LARGE_TIMEOUT).await?, permit))
 }
 
-/// Reads an object that may be large, for a user who is known. No more than `seats` allows may be under way; the seat
+/// Reads an object that may be large, for a user who is known. No more than `permits` allows may be under way; the permit
 /// is to be held for as long as the object.
 pub(super) async fn read_large(
     request: Request,
-    seats: &Arc<Seats>,
+    permits: &Arc<PermitPool>,
     user: &UserName,
 ) -> Result<(JsonObject, ApiPermit), ProblemRow> {
     let is_json = is_json(&request);
-    let (bytes, seat) = read_large_form(request, seats, user).await?;
-    Ok((JsonObject::parse(&bytes, is_json)?, seat))
+    let (bytes, permit) = read_large_form(request, permits, user).await?;
+    Ok((JsonObject::parse(&bytes, is_json)?, permit))
 }
 
 async fn read_within(body: Body, bytes_max: usize, time_max: Duration) -> Result<Bytes, ProblemRow> {

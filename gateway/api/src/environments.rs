@@ -18,8 +18,8 @@ use std::time::Duration;
 use axum::routing::{delete, get, post};
 
 pub use self::caller::VouchedCaller;
+use super::permits::{ApiPermit, PermitPool};
 use super::problem::ApiProblem;
-use super::seats::{ApiPermit, Seats};
 use super::{ApiShared, Route};
 use gateway_auth::issuer::programs::Programs;
 use gateway_auth::jwt::LEEWAY_SECONDS;
@@ -54,13 +54,13 @@ impl EnvironmentParts {
     }
 }
 
-/// A caller's seat, held for as long as the wait or stream is open.
+/// A caller's permit, held for as long as the wait or stream is open.
 #[derive(Debug)]
 pub(super) enum CallerPermit {
     /// An operator's.
-    User { _seat: ApiPermit },
+    User { _permit: ApiPermit },
     /// A job's, of those that its project may have.
-    Job { _seat: ApiPermit<u64>, right: Box<Right> },
+    Job { _permit: ApiPermit<u64>, right: Box<Right> },
 }
 
 impl CallerPermit {
@@ -98,20 +98,20 @@ impl Right {
 }
 
 impl JobCaller {
-    /// Takes a seat for a long operation.
-    pub(super) fn seat(&self, api: &ApiShared) -> Result<CallerPermit, ApiProblem> {
+    /// Takes a permit for a long operation.
+    pub(super) fn permit(&self, api: &ApiShared) -> Result<CallerPermit, ApiProblem> {
         Ok(match self {
-            Self::Operator(user) => CallerPermit::User { _seat: api.operator_followers.take(user)? },
+            Self::Operator(user) => CallerPermit::User { _permit: api.operator_followers.take(user)? },
             Self::Job(job) => CallerPermit::Job {
-                _seat: api.job_followers.take(&job.project_id)?,
+                _permit: api.job_followers.take(&job.project_id)?,
                 right: Box::new(Right { expires_at: job.expires_at, allowed: None }),
             },
         })
     }
 
-    /// Takes a seat for an operation that goes on only while this request is allowed.
-    pub(super) fn seat_for(&self, api: &ApiShared, request: &JobRequest) -> Result<CallerPermit, ApiProblem> {
-        let mut held = self.seat(api)?;
+    /// Takes a permit for an operation that goes on only while this request is allowed.
+    pub(super) fn permit_for(&self, api: &ApiShared, request: &JobRequest) -> Result<CallerPermit, ApiProblem> {
+        let mut held = self.permit(api)?;
         if let CallerPermit::Job { right, .. } = &mut held {
             let service = &api.environments.service;
             right.allowed = service.check(request).is_ok().then(|| (service.clone(), request.clone()));
@@ -119,31 +119,31 @@ impl JobCaller {
         Ok(held)
     }
 
-    /// Takes a seat for an operation that goes on only while a job's project may have its environment with this agent.
-    pub(super) fn seat_at(&self, api: &ApiShared, agent: &ClusterName) -> Result<CallerPermit, ApiProblem> {
+    /// Takes a permit for an operation that goes on only while a job's project may have its environment with this agent.
+    pub(super) fn permit_at(&self, api: &ApiShared, agent: &ClusterName) -> Result<CallerPermit, ApiProblem> {
         match self {
-            Self::Operator(_) => self.seat(api),
+            Self::Operator(_) => self.permit(api),
             Self::Job(own) => {
                 let job = JobFacts { action: None, ..own.facts.clone() };
                 let agent = agent.clone();
-                self.seat_for(api, &JobRequest { agent, template: None, is_disabled: false, url: None, job })
+                self.permit_for(api, &JobRequest { agent, template: None, is_disabled: false, url: None, job })
             }
         }
     }
 }
 
-/// Makes the seats of jobs that wait or follow, by their projects.
-pub(super) fn seats_of_jobs() -> Arc<Seats<u64>> {
+/// Makes the permits of jobs that wait or follow, by their projects.
+pub(super) fn permits_of_jobs() -> Arc<PermitPool<u64>> {
     /// For one project, and for all: a job has one.
     const JOBS: (usize, usize) = (256, 2_000);
-    Seats::new(JOBS.0, JOBS.1, "event_streams_per_project", "event_streams")
+    PermitPool::new(JOBS.0, JOBS.1, "event_streams_per_project", "event_streams")
 }
 
-/// Makes the seats of operators: a CI system that waits for all its jobs is one of them.
-pub(super) fn seats_of_operators() -> Arc<Seats> {
+/// Makes the permits of operators: a CI system that waits for all its jobs is one of them.
+pub(super) fn permits_of_operators() -> Arc<PermitPool> {
     /// For one operator, and for all.
     const WAITING: (usize, usize) = (1_000, 2_000);
-    Seats::new(WAITING.0, WAITING.1, "event_streams_per_user", "event_streams")
+    PermitPool::new(WAITING.0, WAITING.1, "event_streams_per_user", "event_streams")
 }
 
 /// The paths.

@@ -21,9 +21,9 @@ use tokio::time::Instant;
 use self::words::{LastState, WorkspaceView};
 use super::lifecycle::owned;
 use super::openapi::{failures, parameters};
+use super::permits::ApiPermit;
 use super::presence::{is_connected, is_here};
 use super::problem::ProblemRow;
-use super::seats::ApiPermit;
 use super::state::StateRow;
 use super::{ApiShared, Caller, answer};
 use gateway_store::{ManagedWorkspace, StoreError, WorkspaceId, wall_clock};
@@ -85,7 +85,7 @@ pub(super) async fn follow(
         // this.
         return Ok(answer::done());
     }
-    let seat = api.followers.take(&caller.user()?.user)?;
+    let permit = api.followers.take(&caller.user()?.user)?;
     let now = Instant::now();
     let following = Following {
         id: managed.workspace.id,
@@ -94,7 +94,7 @@ pub(super) async fn follow(
         listener,
         read_at: now,
         sent_at: now,
-        _seat: seat,
+        _permit: permit,
         api,
     };
     Ok(answer::events(stream::unfold(following, Following::next)))
@@ -110,7 +110,7 @@ struct Following {
     listener: Subscriber,
     read_at: Instant,
     sent_at: Instant,
-    _seat: ApiPermit,
+    _permit: ApiPermit,
 }
 
 impl Following {

@@ -42,6 +42,9 @@ pub(crate) async fn make(
 }
 
 /// Deletes an external workspace of the caller: its agent's session, tokens and shares end, and the name is free.
+///
+/// # Errors
+/// `not_found` if there is no such workspace of the caller's, and the refusals of a workspace that is run for its owner.
 pub async fn delete(api: &ApiShared, caller: &Caller, name: &WorkspaceName) -> Result<(), ProblemRow> {
     let principal = caller.user()?;
     let slot = api.audit.slot().await?;
@@ -95,6 +98,9 @@ pub(super) async fn hand_over_asked(
 }
 
 /// Gives a workspace of the caller's to another user, and records that.
+///
+/// # Errors
+/// `invalid` for a user who cannot have it, `conflict` for a workspace that is run for its owner.
 pub async fn hand_over(
     api: &ApiShared,
     caller: &Caller,

@@ -138,6 +138,9 @@ pub(super) async fn keep(
 }
 
 /// Keeps a workspace awake, and records the caller.
+///
+/// # Errors
+/// `conflict` if it does not run or is not stopped for idleness.
 pub async fn keep_for(
     api: &ApiShared,
     caller: &Caller,
@@ -157,6 +160,9 @@ pub async fn keep_for(
 }
 
 /// Sets the time limit that the owner wants, and records the caller.
+///
+/// # Errors
+/// `invalid` above what the operator allows.
 pub async fn limit_idle(
     api: &ApiShared,
     caller: &Caller,

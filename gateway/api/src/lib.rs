@@ -31,11 +31,11 @@ pub mod lifecycle;
 mod list;
 pub mod openapi;
 pub mod page;
+pub mod permits;
 pub mod ports;
 pub mod presence;
 pub mod problem;
 pub mod replicas;
-pub mod seats;
 pub mod sessions;
 pub mod shares;
 pub mod stack;
@@ -72,10 +72,11 @@ use gateway_ci::downloads::Downloads;
 use gateway_edge::watches::Watches;
 use gateway_git::credentials::GitCredentials;
 use gateway_http::host::HostRules;
+use gateway_http::paths;
 use gateway_net::audit::{Actor, Audit, AuditEvent, AuditRecord, Credential, Text, Unrecordable};
 use gateway_store::{Store, Workspace};
 use gateway_types::principal::{Principal, Via};
-use gateway_types::{UserName, WorkspaceName};
+use gateway_types::{Port, UserName, WorkspaceName};
 use gateway_workspaces::cluster_configs::ClusterConfigs;
 use gateway_workspaces::orphans::Orphans;
 use gateway_workspaces::service::Workspaces;
@@ -86,8 +87,8 @@ pub use answer::RefusalCode;
 pub use ci::{Definitions, NoDefinition};
 pub use confirm::DEVICE_PATH;
 pub use environments::{EnvironmentParts, VouchedCaller};
+use permits::PermitPool;
 use problem::{ApiProblem, ProblemRow};
-use seats::Seats;
 
 /// Path of the API on the public host.
 const PREFIX: &str = "/api/v1";
@@ -154,17 +155,34 @@ pub struct ApiParts {
     pub drain: Drain,
 }
 
+impl ApiParts {
+    /// Returns the address of a port of a workspace, or of its default one, as its owner uses it: by path where the
+    /// gateway has `paths_url`, or on a host of its own. The terminal has the latter alone.
+    #[must_use]
+    pub fn address(&self, name: &WorkspaceName, port: Option<Port>) -> String {
+        let by_path = || self.site.by_path(&paths::format(name, port));
+        let is_terminal = port.is_some_and(Port::is_terminal);
+        (!is_terminal).then(by_path).flatten().unwrap_or_else(|| self.address_on_host(name, port))
+    }
+
+    /// Returns the address on a host of its own, which those with a share use.
+    #[must_use]
+    pub fn address_on_host(&self, name: &WorkspaceName, port: Option<Port>) -> String {
+        self.site.workspace(&self.rules.format(name, port), "/")
+    }
+}
+
 /// The parts, and what the API itself remembers.
 pub struct ApiShared {
     parts: ApiParts,
     codes_by_address: Attempts<IpAddr>,
     codes_by_user: Attempts<UserName>,
     /// Event streams that are open.
-    pub followers: Arc<Seats>,
-    job_followers: Arc<Seats<u64>>,
-    operator_followers: Arc<Seats>,
+    pub followers: Arc<PermitPool>,
+    job_followers: Arc<PermitPool<u64>>,
+    operator_followers: Arc<PermitPool>,
     /// Large bodies under way.
-    pub uploads: Arc<Seats>,
+    pub uploads: Arc<PermitPool>,
 }
 
 impl std::ops::Deref for ApiShared {
@@ -370,10 +388,10 @@ impl Api {
             parts,
             codes_by_address: Attempts::new(CODE_ATTEMPTS_MAX),
             codes_by_user: Attempts::new(CODE_ATTEMPTS_MAX),
-            followers: Seats::new(FOLLOWERS.0, FOLLOWERS.1, "event_streams_per_user", "event_streams"),
-            job_followers: environments::seats_of_jobs(),
-            operator_followers: environments::seats_of_operators(),
-            uploads: Seats::new(UPLOADS.0, UPLOADS.1, "uploads_per_user", "uploads"),
+            followers: PermitPool::new(FOLLOWERS.0, FOLLOWERS.1, "event_streams_per_user", "event_streams"),
+            job_followers: environments::permits_of_jobs(),
+            operator_followers: environments::permits_of_operators(),
+            uploads: PermitPool::new(UPLOADS.0, UPLOADS.1, "uploads_per_user", "uploads"),
         });
         let api = routes().into_iter().fold(Router::new(), |router, (path, _, methods)| router.route(path, methods));
         let router = Router::new()

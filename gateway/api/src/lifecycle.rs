@@ -73,12 +73,12 @@ pub(super) async fn create(
 ) -> Result<Response, ProblemRow> {
     let principal = caller.user()?;
     // Devfiles are large: the caller is known before a byte of them is read.
-    let (object, seat) = body::read_large(request, &api.uploads, &principal.user).await?;
+    let (object, permit) = body::read_large(request, &api.uploads, &principal.user).await?;
     let now = wall_clock();
     let named = read(&object)?;
     drop(object);
     let (workspace, managed) = make_named(&api, &caller, named).await?;
-    drop(seat);
+    drop(permit);
     let name = &workspace.name;
     let shown = detail(&api, principal, &workspace, Visibility::Owner, managed.as_ref(), now).await;
     let mut response = tagged(answer::json(StatusCode::CREATED, &shown), managed.as_ref());
@@ -106,6 +106,9 @@ async fn make(api: &ApiShared, caller: &Caller, new: NewWorkspace) -> Result<Man
 }
 
 /// Makes a workspace as a form asks for it, which has the members of the API's body.
+///
+/// # Errors
+/// `invalid` with each mistake at its field, a refusal by quota, `conflict` for a name that is taken.
 pub async fn make_of(
     api: &ApiShared,
     caller: &Caller,
@@ -138,6 +141,9 @@ async fn make_named(
 }
 
 /// Says what is wrong with a form, and makes nothing. What only shows when it is made, such as a name that is taken, is not said.
+///
+/// # Errors
+/// `invalid` with each mistake at its field, `overloaded` with too many checks under way.
 pub async fn check_of(api: &ApiShared, caller: &Caller, members: Map<String, Value>) -> Result<(), ProblemRow> {
     match read(&JsonObject::of(members))?.request {
         WorkspaceRequest::External(..) => Ok(()),
@@ -268,6 +274,9 @@ pub(super) async fn remove(
 }
 
 /// Forgets a workspace of which nothing is left, and records the caller.
+///
+/// # Errors
+/// `conflict` while something is left of it.
 pub async fn forget(api: &ApiShared, caller: &Caller, managed: &ManagedWorkspace) -> Result<(), ProblemRow> {
     let slot = api.audit.slot().await?;
     api.lifecycles.forget(managed, wall_clock()).await.map_err(problem)?;
@@ -278,6 +287,9 @@ pub async fn forget(api: &ApiShared, caller: &Caller, managed: &ManagedWorkspace
 }
 
 /// Gives a workspace of the caller's a display name, or takes it away, and records the caller.
+///
+/// # Errors
+/// `not_found` if it is gone meanwhile.
 pub async fn rename(
     api: &ApiShared,
     caller: &Caller,
@@ -297,6 +309,9 @@ pub async fn rename(
 }
 
 /// Requests another state, and records the caller.
+///
+/// # Errors
+/// `conflict` if it may not take that state now, a refusal by quota.
 pub async fn request(
     api: &ApiShared,
     caller: &Caller,
@@ -331,6 +346,9 @@ pub(super) async fn owned(
 }
 
 /// Loads the managed state of a workspace.
+///
+/// # Errors
+/// `conflict` for an external workspace, which has none.
 pub async fn managed_of(api: &ApiShared, workspace: Workspace) -> Result<ManagedWorkspace, ProblemRow> {
     let Workspace { id, executor, .. } = workspace;
     if !executor.is_managed() {

@@ -88,6 +88,9 @@ pub(crate) fn tell(response: &mut Response, document: &serde_json::Value) {
 }
 
 /// Returns the user who is signed in with a browser. A program's token is good for the API, and not for pages.
+///
+/// # Errors
+/// `sign_in_required`.
 pub fn browser(caller: &Caller) -> Result<&Principal, ProblemRow> {
     caller
         .user()

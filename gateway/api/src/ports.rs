@@ -52,7 +52,8 @@ pub(super) struct PortFacts<'a> {
 
 impl PortFacts<'_> {
     fn url(&self, port: Port) -> String {
-        self.api.site.workspace(&self.api.rules.format(&self.workspace.name, Some(port)), "/")
+        let (name, port) = (&self.workspace.name, Some(port));
+        if self.is_owner { self.api.address(name, port) } else { self.api.address_on_host(name, port) }
     }
 
     /// Describes a port of a connected workspace.

@@ -59,6 +59,9 @@ pub(super) async fn list(State(api): State<Arc<ApiShared>>, caller: Caller) -> R
 }
 
 /// Returns all replicas, for the page of operators.
+///
+/// # Errors
+/// The directory cannot be read.
 pub async fn all(api: &ApiShared) -> Result<Vec<impl Serialize + use<>>, ProblemRow> {
     Ok(api.store.replicas().await?.iter().map(item).collect())
 }

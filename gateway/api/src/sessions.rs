@@ -132,6 +132,9 @@ pub(super) async fn end(
 }
 
 /// Signs one browser of the caller's out, and records that.
+///
+/// # Errors
+/// `not_found` if the caller has no such session.
 pub async fn end_one(api: &ApiShared, caller: &Caller, name: &SessionName) -> Result<(), ProblemRow> {
     let principal = caller.user()?;
     let slot = api.audit.slot().await?;

@@ -163,6 +163,9 @@ async fn change(
 
 /// Opens a port to an audience, beside what is shared already, or changes the end of such a share. `is_unknown_meant`: that the user's
 /// name has no sign-in so far is known.
+///
+/// # Errors
+/// `invalid` for an audience or port that cannot be shared, `conflict` after a change meanwhile or for a user who has never signed in.
 pub async fn add(
     api: &ApiShared,
     caller: &Caller,
@@ -182,6 +185,9 @@ pub async fn add(
 }
 
 /// Ends a share. One that has ended already is no mistake.
+///
+/// # Errors
+/// `conflict` after a change meanwhile.
 pub async fn end(api: &ApiShared, caller: &Caller, workspace: &Workspace, share: &Share) -> Result<(), ProblemRow> {
     change(api, caller, workspace, others(workspace, share), &unchanged(workspace)).await.map(drop)
 }
@@ -205,6 +211,9 @@ fn live(workspace: &Workspace) -> Vec<Share> {
 }
 
 /// Opens a port as its workspace's devfile proposes, for the owner. Nothing happens where nothing is proposed any more.
+///
+/// # Errors
+/// As [`add`].
 pub async fn open_proposed(
     api: &ApiShared,
     caller: &Caller,
@@ -217,6 +226,9 @@ pub async fn open_proposed(
 }
 
 /// Finds a workspace for its owner. Other users who may know of it are told that they may not do that.
+///
+/// # Errors
+/// `not_found`, and `forbidden` for those with a share.
 pub async fn owned(
     api: &ApiShared,
     caller: &Caller,

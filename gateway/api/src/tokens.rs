@@ -214,6 +214,9 @@ async fn make(api: &ApiShared, caller: &Caller, request: TokenRequest) -> Result
 }
 
 /// Makes a token as a form asks for it, which has the members of the API's body. Returns its text.
+///
+/// # Errors
+/// `invalid` with each mistake at its field, `overloaded` beyond the number of tokens that a user may have.
 pub async fn make_of(api: &ApiShared, caller: &Caller, members: Map<String, Value>) -> Result<String, ProblemRow> {
     make(api, caller, read(&JsonObject::of(members))?).await.map(|made| made.token)
 }
@@ -277,6 +280,9 @@ pub(super) async fn revoke(
 }
 
 /// Revokes a token of the caller's, and records that.
+///
+/// # Errors
+/// `not_found` if the caller has no such token.
 pub async fn revoke_one(api: &ApiShared, caller: &Caller, id: TokenId) -> Result<(), ProblemRow> {
     let principal = caller.user()?;
     let slot = api.audit.slot().await?;

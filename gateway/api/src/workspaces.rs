@@ -84,6 +84,10 @@ pub(super) struct WorkspaceBody {
     row: WorkspaceRow,
     /// Address of a port; `{port}` is to be replaced.
     port_url: String,
+    /// The same by path, with `{port}`: where there is no wildcard DNS. Null for those with a share, and while the gateway has no
+    /// `paths_url`.
+    #[schema(required)]
+    path_url: Option<String>,
     #[schema(required)]
     agent: Option<AgentRow>,
     /// The ports that its devfile or the request for it named; for the owner only.
@@ -228,10 +232,12 @@ pub(super) async fn detail(
         None => None,
     };
     let port_url = api.site.workspace(&format!("{{port}}-{}", api.rules.format(&workspace.name, None)), "/");
+    let by_path = || api.site.by_path(&format!("/{}/{{port}}/", workspace.name));
+    let path_url = (seen == Visibility::Owner).then(by_path).flatten();
     let shared_with_you = shared.iter().map(ShareRow::new).collect();
     let ports = facts.named();
     let row = row(api, workspace, seen, managed, connected);
-    WorkspaceBody { row, port_url, agent, ports, shared_with_you }
+    WorkspaceBody { row, port_url, path_url, agent, ports, shared_with_you }
 }
 
 /// Finds a workspace that the user may know of. A workspace that does not exist, one that the user may not see, and an
@@ -277,7 +283,10 @@ fn row(
         idle: managed.map(|managed| IdleRow::new(managed, wall_clock())),
         created_at: created_at.to_string(),
         connected,
-        url: api.site.workspace(&api.rules.format(name, None), "/"),
+        url: match seen {
+            Visibility::Owner => api.address(name, None),
+            Visibility::Shared => api.address_on_host(name, None),
+        },
     }
 }
 

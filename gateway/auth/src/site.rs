@@ -14,6 +14,8 @@ pub struct Site {
     https: bool,
     authority: Box<str>,
     port_suffix: Box<str>,
+    /// Host of workspaces by path.
+    paths_host: Option<Box<str>>,
 }
 
 /// The text cannot be used as `public_url`.
@@ -45,7 +47,24 @@ impl Site {
             Some(_) | None => String::new(),
         };
         let host = authority.host().to_ascii_lowercase();
-        Ok(Self { https, authority: format!("{host}{port_suffix}").into(), port_suffix: port_suffix.into() })
+        Ok(Self {
+            https,
+            authority: format!("{host}{port_suffix}").into(),
+            port_suffix: port_suffix.into(),
+            paths_host: None,
+        })
+    }
+
+    /// Adds the host of `paths_url`, which has the scheme and the port of the public address.
+    #[must_use]
+    pub fn with_paths(self, host: &str) -> Self {
+        Self { paths_host: Some(host.to_ascii_lowercase().into()), ..self }
+    }
+
+    /// Returns the address of a path on the origin of `paths_url`; `None` without that key.
+    #[must_use]
+    pub fn by_path(&self, path: &str) -> Option<String> {
+        self.paths_host.as_deref().map(|host| self.workspace(host, path))
     }
 
     /// Returns whether browsers reach the gateway over TLS.

@@ -44,7 +44,7 @@ section! {
         directory: String = DIRECTORY, open;
         /// Contact address for the authority.
         email: String = EMAIL, optional;
-        /// Names of the certificate; the host of `public_url` and `*.ZONE` unless set.
+        /// Names of the certificate; the hosts of `public_url` and `paths_url`, and `*.ZONE`, unless set.
         names: Vec<String> = NAMES, open;
         /// Program that is called with `present` or `cleanup`, a name and a value, and sets or removes that TXT record.
         dns_hook: PathBuf = FILE_PATH, open;
@@ -63,7 +63,12 @@ keys! {
 }
 
 /// Reads the keys; `None` while no directory is named.
-pub(super) fn read(reader: &mut Reader, public_url: &PublicUrl, zone: &Zone) -> Option<Acme> {
+pub(super) fn read(
+    reader: &mut Reader,
+    public_url: &PublicUrl,
+    paths_url: Option<&PublicUrl>,
+    zone: &Zone,
+) -> Option<Acme> {
     let directory = reader.take(&ACME.directory);
     let email = reader.take(&ACME.email);
     let names = reader.take(&ACME.names);
@@ -96,7 +101,11 @@ pub(super) fn read(reader: &mut Reader, public_url: &PublicUrl, zone: &Zone) -> 
         );
         reader.object(&ACME.directory, wrong);
     }
-    let names = names.unwrap_or_else(|| vec![public_url.host().to_owned(), format!("*.{zone}")]);
+    let names = names.unwrap_or_else(|| {
+        let mut names = vec![public_url.host().to_owned(), format!("*.{zone}")];
+        names.extend(paths_url.map(|url| url.host().to_owned()));
+        names
+    });
     Some(Acme { directory, email, names, dns_hook, folder, ca_file })
 }
 

@@ -16,6 +16,7 @@ use gateway_types::{Port, WorkspaceName, Zone};
 pub(super) fn across_keys(config: &Config, reader: &mut Reader) {
     listeners_are_distinct(config, reader);
     public_url_is_not_a_workspace(config, reader);
+    paths_url_is_apart(config, reader);
     auth::public_url_is_private(&config.auth, &config.public_url, reader);
     jobs_of_others_are_isolated(config, reader);
     budgets_contain_windows(config, reader);
@@ -110,6 +111,31 @@ fn public_url_is_not_a_workspace(config: &Config, reader: &mut Reader) {
         );
     } else if host == zone.as_str() && host != "localhost" && !host.ends_with(".localhost") {
         reader.object(&SITE.public_url, format!("the host is the zone {zone} itself, which only localhost may be"));
+    }
+}
+
+/// Pages on the origin of `paths_url` are apps', so it has neither the origin nor the host of `public_url`: cookies know no
+/// ports. The listeners for users serve both, so scheme and port are the same.
+fn paths_url_is_apart(config: &Config, reader: &mut Reader) {
+    let Some(paths) = &config.paths_url else { return };
+    if !reader.is_sound(&[&SITE.zone.name, &SITE.public_url.name, &SITE.paths_url.name]) {
+        return;
+    }
+    let (public, zone) = (&config.public_url, &config.zone);
+    // Port 0 stands for any that is free.
+    let is_same_port = public.port() == 0 || public.port() == paths.port();
+    if paths.host() == public.host() {
+        let wrong = format!(
+            "has the host of {}, so that apps there would share its cookies: choose another host for workspaces by path",
+            SITE.public_url
+        );
+        reader.object(&SITE.paths_url, wrong);
+    } else if is_workspace_host(paths.host(), zone) {
+        reader
+            .object(&SITE.paths_url, format!("the host would be a workspace's inside zone {zone}; choose one outside"));
+    } else if paths.scheme() != public.scheme() || !is_same_port {
+        let wrong = format!("needs the scheme and the port of {}: the same listener serves both", SITE.public_url);
+        reader.object(&SITE.paths_url, wrong);
     }
 }
 

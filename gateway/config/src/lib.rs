@@ -71,6 +71,8 @@ pub struct Config {
     pub zone: Zone,
     /// The public host's URL (`public_url`).
     pub public_url: PublicUrl,
+    /// URL of workspaces by path (`paths_url`).
+    pub paths_url: Option<PublicUrl>,
     /// Addresses to listen on (`listen.*`).
     pub listen: Listen,
     /// Certificates (`tls.*`).

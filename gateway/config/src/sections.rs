@@ -35,6 +35,9 @@ keys! {
         /// URL of the home page, of sign-in and of the API; better on another registrable domain than `zone`. Follows
         /// `listen.public` and `tls.public` unless it is set.
         public_url: PublicUrl = PUBLIC_URL, follows;
+        /// URL below which users reach their own workspaces by path, `URL/NAME/PORT/`, where no wildcard DNS can be had
+        /// for `zone`: scheme and port of `public_url`, another host. Pages of one user's workspaces share this origin.
+        paths_url: PublicUrl = PUBLIC_URL, optional;
     }
 }
 
@@ -250,7 +253,8 @@ pub(super) fn read(reader: &mut Reader) -> Config {
     let scheme = if tls.public.is_some() { Scheme::Https } else { Scheme::Http };
     let public_url = PublicUrl::on_localhost(scheme, listen.public.port());
     let public_url = reader.take_or(&SITE.public_url, public_url);
-    tls.acme = acme::read(reader, &public_url, &zone);
+    let paths_url = reader.take(&SITE.paths_url);
+    tls.acme = acme::read(reader, &public_url, paths_url.as_ref(), &zone);
     if let (Some(acme), None) = (&tls.acme, &tls.public) {
         tls.public = Some(acme::files(acme));
     }
@@ -261,6 +265,7 @@ pub(super) fn read(reader: &mut Reader) -> Config {
     Config {
         zone,
         public_url,
+        paths_url,
         listen,
         tls,
         directory: directory::read(reader, &store.url),

@@ -50,7 +50,7 @@ fn defaults_are_a_working_node_on_loopback() {
     assert_eq!(config.tunnel.window_max, 32 << 20);
     assert!(config.effective().iter().all(|row| row.origin == Origin::Default));
     assert_eq!(Config::default().effective(), config.effective());
-    assert_eq!(Config::default().effective().len(), 115);
+    assert_eq!(Config::default().effective().len(), 116);
 }
 
 #[test]
@@ -136,6 +136,25 @@ fn keys_that_contradict_each_other_are_told_where_they_stand() {
     :10: tunnel.window_initial = "64 MiB": must not be above tunnel.window_max = "32 MiB"
     :11: tunnel.replica_budget = "32 MiB": must not be below tunnel.session_budget = "128 MiB"
     "#);
+}
+
+#[test]
+fn paths_url_has_a_host_of_its_own_and_the_listener_of_public_url() {
+    let load = |url: &str| {
+        let set = [("GATEWAY_ZONE", "ws.test"), ("GATEWAY_PUBLIC_URL", "https://gw.test"), ("GATEWAY_PATHS_URL", url)];
+        let mut set = set.to_vec();
+        set.extend([("GATEWAY_TLS__PUBLIC__CERT", "/c"), ("GATEWAY_TLS__PUBLIC__KEY", "/k")]);
+        Config::load(None, &variables(&set)).map(|config| config.paths_url.map(|url| url.to_string()))
+    };
+    assert_eq!(load("https://paths.test").ok().flatten().as_deref(), Some("https://paths.test"));
+    let wrong = |url: &str| load(url).unwrap_err().to_string();
+    assert!(wrong("https://gw.test").contains("has the host of public_url"), "{}", wrong("https://gw.test"));
+    assert!(wrong("https://gw.test:8443").contains("has the host of public_url"), "cookies know no ports");
+    assert!(wrong("https://GW.test").contains("has the host of public_url"));
+    assert!(wrong("https://app.ws.test").contains("inside zone ws.test"));
+    assert!(wrong("http://paths.test").contains("needs the scheme and the port"));
+    assert!(wrong("https://paths.test:444").contains("needs the scheme and the port"));
+    assert!(load("https://paths.test/x").is_err());
 }
 
 #[test]

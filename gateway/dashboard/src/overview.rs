@@ -218,7 +218,7 @@ fn warning(managed: &ManagedWorkspace) -> Option<String> {
 
 /// Returns links to the ports of a connected workspace: its default port and those that its agent names.
 fn links(parts: &ApiParts, name: &WorkspaceName, session: Option<&LiveSession>) -> Vec<Link> {
-    let link = |port: Option<Port>, text: String| Link { url: address(parts, name, port), text };
+    let link = |port: Option<Port>, text: String| Link { url: parts.address(name, port), text };
     let Some(session) = session else { return vec![link(None, "Open".to_owned())] };
     let mut links: Vec<Link> = session.default_port().map(|_| link(None, "Open".to_owned())).into_iter().collect();
     let named = session.ports().iter().filter_map(|port| Port::new(port.number)).filter(|port| !port.is_ssh());
@@ -232,19 +232,14 @@ fn links(parts: &ApiParts, name: &WorkspaceName, session: Option<&LiveSession>) 
     links
 }
 
-/// Returns the address of a port of a workspace, or of its default one.
-pub(crate) fn address(parts: &ApiParts, name: &WorkspaceName, port: Option<Port>) -> String {
-    parts.site.workspace(&parts.rules.format(name, port), "/")
-}
-
 /// Returns the address of a workspace's terminal.
 pub(crate) fn terminal(parts: &ApiParts, name: &WorkspaceName) -> String {
-    address(parts, name, Port::new(TERMINAL_PORT))
+    parts.address(name, Port::new(TERMINAL_PORT))
 }
 
 fn shared_row(parts: &ApiParts, ports: &[SharedPort], presence: &ListPresence<'_>) -> Option<SharedRow> {
     let SharedPort { workspace, owner, .. } = ports.first()?;
-    let link = |port: Port| Link { url: address(parts, workspace, Some(port)), text: format!("port {port}") };
+    let link = |port: Port| Link { url: parts.address_on_host(workspace, Some(port)), text: format!("port {port}") };
     let standing = match presence.has(workspace) {
         true => Standing { state: PlainState::Ready, sentence: String::new() },
         false => Standing { state: PlainState::Stopped, sentence: "It is not connected.".to_owned() },

@@ -219,7 +219,7 @@ impl Visit<'_> {
             accesses: open::lines(api.accesses.open_at(name)),
             traffic: session.and_then(|session| TrafficDrawing::new(&api.traffic.of(session.id))),
             history: Vec::new(),
-            open: api.site.workspace(&api.rules.format(name, None), "/"),
+            open: api.address(name, None),
             terminal: terminal(api, name),
             here: way.address(name, way.follows),
             back: back.map(|back| api.site.workspace(&back.host, back.path.as_str())),

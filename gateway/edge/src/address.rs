@@ -18,6 +18,8 @@ pub(crate) struct Address {
     pub(crate) port: Option<Port>,
     /// The host in its one spelling, without the listener's port.
     pub(crate) host: Box<str>,
+    /// Beginning of the paths of a port that is reached by path, without a slash at its end: see `by_path`.
+    pub(crate) prefix: Option<Box<str>>,
     /// The scheme that the user's browser sees.
     pub(crate) scheme: Scheme,
     /// Forwarding fields that describe the user to the app.
@@ -39,8 +41,30 @@ impl Address {
             name,
             port,
             host: host.into(),
+            prefix: None,
             scheme,
             forwarded: ForwardedFields::new(peer, scheme, authority),
+        }
+    }
+
+    /// Makes the address one that is reached by path.
+    pub(crate) fn below(self, prefix: &str) -> Self {
+        Self { prefix: Some(prefix.into()), forwarded: self.forwarded.below(prefix), ..self }
+    }
+
+    /// Returns whether it is reached by path. Such a one is for the owner of the workspace alone.
+    pub(crate) fn is_by_path(&self) -> bool {
+        self.prefix.is_some()
+    }
+
+    /// Returns whether it is the address of this path too, once it is of the authority.
+    pub(crate) fn has(&self, path: &str) -> bool {
+        match &self.prefix {
+            None => true,
+            // Below the address of a workspace lie those of its ports.
+            Some(prefix) => {
+                self.port.is_some() && path.strip_prefix(&**prefix).is_some_and(|rest| rest.starts_with('/'))
+            }
         }
     }
 

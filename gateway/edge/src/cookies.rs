@@ -89,7 +89,7 @@ fn is_local_domain(attribute: &[u8]) -> bool {
 }
 
 /// Returns the host that an attribute `Domain` names, without the dots around it.
-fn domain_of(attribute: &[u8]) -> Option<&[u8]> {
+pub(crate) fn domain_of(attribute: &[u8]) -> Option<&[u8]> {
     let name = pair_name(attribute)?;
     let domain = attribute.splitn(2, |byte| *byte == b'=').nth(1)?.trim_ascii();
     let domain = domain.strip_prefix(b".").unwrap_or(domain);
@@ -105,11 +105,11 @@ fn without_attributes(value: &HeaderValue, is_out: impl Fn(&[u8]) -> bool) -> Op
     HeaderValue::from_bytes(&kept.join(&b';')).ok()
 }
 
-fn pairs(line: &HeaderValue) -> impl Iterator<Item = &[u8]> {
+pub(crate) fn pairs(line: &HeaderValue) -> impl Iterator<Item = &[u8]> {
     line.as_bytes().split(|byte| *byte == b';')
 }
 
-fn pair_name(pair: &[u8]) -> Option<&[u8]> {
+pub(crate) fn pair_name(pair: &[u8]) -> Option<&[u8]> {
     let end = pair.iter().position(|byte| *byte == b'=')?;
     pair.get(..end).map(<[u8]>::trim_ascii)
 }

@@ -21,6 +21,7 @@ use tunnel_proto::reason::Reason;
 
 use super::address::Address;
 use super::body::{BodySource, RequestBody, RequestPermits, ResponseBody, UploadProgress};
+use super::by_path;
 use super::cookies;
 use super::expect::Expectation;
 use super::headers::{self, AppHttp, AppRequest};
@@ -195,6 +196,9 @@ impl Forwarder {
         route.address.forwarded.apply(&mut parts.headers);
         rewrite::request(&mut parts.headers, host_mode(mode), route.origin(), route.grant.port());
         parts.extensions.clear();
+        if let Some(prefix) = &route.address.prefix {
+            by_path::to_app(&mut parts.uri, prefix);
+        }
         match app.http {
             AppHttp::Http1 => {
                 parts.version = Version::HTTP_11;
@@ -223,6 +227,9 @@ impl Forwarder {
         cookies::guard_set(&mut head.headers, &self.cookies, &self.zone);
         if mode.host == WireHostMode::Localhost || head.status.is_redirection() {
             rewrite::response(&mut head.headers, route.origin(), route.grant.port());
+        }
+        if let Some(prefix) = &route.address.prefix {
+            by_path::to_user(&mut head.headers, route.origin(), prefix);
         }
         // The framing of the user's connection is that connection's own business.
         head.version = Version::HTTP_11;

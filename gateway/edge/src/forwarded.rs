@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use crate::by_path::X_FORWARDED_PREFIX;
 use crate::headers::spelled;
 use gateway_types::Scheme;
 
@@ -31,7 +32,7 @@ pub fn is_forwarding_field(name: &str) -> bool {
 #[derive(Clone, Debug)]
 pub struct ForwardedFields {
     /// Names and values. Text that is no field value cannot come from an accepted authority, and is left out.
-    values: [(HeaderName, Option<HeaderValue>); 5],
+    values: [(HeaderName, Option<HeaderValue>); 6],
 }
 
 impl ForwardedFields {
@@ -45,8 +46,17 @@ impl ForwardedFields {
             (X_FORWARDED_FOR, peer),
             (X_FORWARDED_HOST, host),
             (FORWARDED, forwarded),
+            (X_FORWARDED_PREFIX, None),
         ];
         Self { values }
+    }
+
+    /// Adds the beginning of the paths that the user's browser knows, which the app does not see.
+    #[must_use]
+    pub fn below(mut self, prefix: &str) -> Self {
+        let [.., (_, value)] = &mut self.values;
+        *value = HeaderValue::from_str(prefix).ok();
+        self
     }
 
     /// Replaces every forwarding field of a request by these.

@@ -21,6 +21,7 @@
 
 pub mod activity;
 pub(crate) mod address;
+mod by_path;
 /// Finds and removes the gateway's own cookies, and keeps apps from setting them or tossing others to their neighbours.
 pub mod cookies;
 /// Recognises `Expect: 100-continue`.

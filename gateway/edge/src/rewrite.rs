@@ -66,7 +66,7 @@ pub fn response(headers: &mut HeaderMap, own: OwnOrigin<'_>, port: Port) {
 
 /// Splits an absolute URL into its origin and the rest, which is empty or begins with `/`, `?` or `#`. A `\` ends an
 /// authority too, because browsers read it as `/`; such a URL is not split.
-fn split_url(url: &[u8]) -> Option<(OwnOrigin<'_>, &[u8])> {
+pub(crate) fn split_url(url: &[u8]) -> Option<(OwnOrigin<'_>, &[u8])> {
     let scheme_end = url.windows(3).position(|window| window == b"://")?;
     let (scheme, rest) = url.split_at_checked(scheme_end)?;
     let scheme = Scheme::from_text(std::str::from_utf8(scheme).ok()?)?;

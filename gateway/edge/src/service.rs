@@ -8,6 +8,7 @@ mod failures;
 mod hosts;
 mod idle_notice;
 mod neighbours;
+mod paths_page;
 mod ports;
 mod refusals;
 mod reserved;

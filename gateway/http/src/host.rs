@@ -25,6 +25,8 @@ const _: () = assert!(WORKSPACE_NAME_BYTES_MAX + "65535-".len() <= LABEL_BYTES_M
 pub enum HostTarget {
     /// The dashboard, the API and sign-in.
     Public,
+    /// Workspaces by path: see [`crate::paths`].
+    Paths,
     /// A port of a workspace.
     Workspace {
         /// The workspace.
@@ -73,6 +75,7 @@ impl BadHost {
 #[derive(Clone, Debug)]
 pub struct HostRules {
     public_host: Box<str>,
+    paths_host: Option<Box<str>>,
     zone: Zone,
 }
 
@@ -84,7 +87,17 @@ impl HostRules {
     /// The public authority is not a host name or an address.
     pub fn new(public_authority: &str, zone: Zone) -> Result<Self, NoSuchHost> {
         let (host, _) = split_authority(public_authority).ok_or(NoSuchHost)?;
-        Ok(Self { public_host: host.into(), zone })
+        Ok(Self { public_host: host.into(), paths_host: None, zone })
+    }
+
+    /// Adds the host of `paths_url`, which is not the public one and none of a workspace.
+    ///
+    /// # Errors
+    ///
+    /// It is neither a host name nor an address.
+    pub fn with_paths(self, authority: &str) -> Result<Self, NoSuchHost> {
+        let (host, _) = split_authority(authority).ok_or(NoSuchHost)?;
+        Ok(Self { paths_host: Some(host.into()), ..self })
     }
 
     /// Returns the domain under which workspaces live.
@@ -93,16 +106,25 @@ impl HostRules {
         &self.zone
     }
 
+    /// Returns the host of `paths_url`, if there is one.
+    #[must_use]
+    pub fn paths_host(&self) -> Option<&str> {
+        self.paths_host.as_deref()
+    }
+
     /// Parses an authority, with or without a port suffix and one trailing dot, in any case.
     ///
-    /// The public host is recognised first, so it may lie under the zone or be the zone. While it is `localhost`, the
-    /// loopback addresses mean the same; any other address is no host of this gateway.
+    /// The host of `paths_url` and then the public host are recognised first, so they may lie under the zone or be the zone. While
+    /// the public host is `localhost`, the loopback addresses mean the same; any other address is no host of this gateway.
     ///
     /// # Errors
     ///
     /// Text outside the grammar, and names that a browser would show as another script (`xn--`).
     pub fn parse(&self, authority: &str) -> Result<HostTarget, NoSuchHost> {
         let (host, _) = split_authority(authority).ok_or(NoSuchHost)?;
+        if self.paths_host.as_deref() == Some(&*host) {
+            return Ok(HostTarget::Paths);
+        }
         let loopback_alias = &*self.public_host == "localhost" && matches!(&*host, "127.0.0.1" | "[::1]");
         if *host == *self.public_host || loopback_alias {
             return Ok(HostTarget::Public);

@@ -195,7 +195,9 @@ fn hosts(config: &Config) -> Result<Hosts, StartError> {
     let site = Site::new(&public)?;
     debug_assert_eq!(config.public_url.scheme() == Scheme::Https, site.is_https());
     let rules = HostRules::new(site.authority(), config.zone.clone()).map_err(|_| BadPublicUrl)?;
-    Ok(Hosts { rules, site })
+    let Some(paths) = &config.paths_url else { return Ok(Hosts { rules, site }) };
+    let rules = rules.with_paths(paths.host()).map_err(|_| BadPublicUrl)?;
+    Ok(Hosts { rules, site: site.with_paths(paths.host()) })
 }
 
 /// Builds the public host, and the parts that it shares with workspace hosts.
@@ -211,7 +213,7 @@ fn public_host(
     let SignIns { sessions, devices, .. } = sign_ins.clone();
     let is_workspace_host = {
         let rules = rules.clone();
-        Box::new(move |host: &str| matches!(rules.parse(host), Ok(HostTarget::Workspace { .. })))
+        Box::new(move |host: &str| matches!(rules.parse(host), Ok(HostTarget::Workspace { .. } | HostTarget::Paths)))
     };
     let SignInParts { sign_in, provider } = sign_in::parts(config, site, sign_ins, is_workspace_host)?;
     let sign_in = Arc::new(sign_in);

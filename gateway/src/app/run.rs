@@ -170,7 +170,7 @@ impl App {
             };
             match edge.hosts.rules.parse(host) {
                 Ok(HostTarget::Workspace { name, .. }) => of.of(registry.current(&name)?.peer()),
-                Ok(HostTarget::Public) | Err(_) => None,
+                Ok(HostTarget::Public | HostTarget::Paths) | Err(_) => None,
             }
         };
         (Placing::ByRequest(workers.clone(), Arc::new(place)), Placing::ByPeer(workers.clone()))

@@ -13,7 +13,7 @@ const ALLOWED = [
   /status of 404 .*\/node_modules\/vsda\/rust\/web\/vsda(_bg\.wasm|\.js)\)$/,
 ];
 
-const { label, base, folder, out, link, compare } = options();
+const { label, base, folder, out, link, compare, site } = options();
 const { browser, context } = await open(out);
 const page = await context.newPage();
 const seen = record(page);
@@ -65,6 +65,38 @@ await step(named("a reload brings the workbench and the file back"), page, out, 
   await shown(page, "notes.txt", "déjà vu 42");
 });
 await shot("reloaded");
+
+// By path, all pages of the workspaces are one origin, and the dashboard is another one.
+if (site) {
+  await step(named("the page reads nothing of the dashboard"), page, out, async () => {
+    const found = await page.evaluate(async (dashboard) => {
+      const read = (path, options) => fetch(dashboard + path, options).then((answer) => `read with ${answer.status}`, () => "");
+      const api = await read("/api/v1/whoami", { credentials: "include" });
+      const token = await read("/api/v1/tokens", { credentials: "include", method: "POST", headers: { "content-type": "application/json" }, body: "{}" });
+      const opaque = await fetch(`${dashboard}/`, { credentials: "include", mode: "no-cors" }).then((answer) => (answer.type === "opaque" ? "" : answer.type), () => "");
+      const frame = document.createElement("iframe");
+      frame.src = `${dashboard}/`;
+      const loaded = new Promise((done) => { frame.onload = done; setTimeout(done, 3_000); });
+      document.body.append(frame);
+      await loaded;
+      let framed = "";
+      try { framed = frame.contentDocument ? frame.contentDocument.body?.innerText ?? "" : ""; } catch { /* another origin */ }
+      frame.remove();
+      return { api, token, opaque, framed, cookies: document.cookie };
+    }, site);
+    if (found.api || found.token || found.opaque || found.framed || /gateway/.test(found.cookies)) return JSON.stringify(found);
+  });
+  await step(named("and the dashboard leads to it by path"), page, out, async () => {
+    const other = await context.newPage();
+    await other.goto(site, { waitUntil: "domcontentloaded" });
+    const links = await other.locator("a").evaluateAll((all) => all.map((link) => link.href));
+    await other.close();
+    const root = base.slice(0, base.lastIndexOf("/") + 1);
+    if (!links.some((link) => link.startsWith(root))) return `no link to ${root}: ${links.join(" ")}`;
+  });
+  // What the browser says of the attempts just made.
+  seen.errors = seen.errors.filter((message) => !message.includes(site));
+}
 
 const sockets = () => seen.sockets.filter((socket) => socket.url.startsWith(base.replace(/^http/, "ws")));
 const carry = () => sockets().length >= 2 && sockets().every((s) => s.received > 0 && s.sent > 0 && !s.error);

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # VS Code in the browser (code-server) behind the tunnel, driven by a real Chromium: load, edit, save, terminal, reload.
 # The same story runs first against code-server itself: what it complains about there is not the gateway's doing, and
-# anything else is.
+# anything else is. Last it runs by path, on the origin of paths_url, where a page must not reach the dashboard.
 source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/common.sh"
 
 ENTRY=$(echo "$CACHE"/code-server-*/node_modules/code-server/out/node/entry.js)
@@ -41,6 +41,8 @@ helper browser-direct 200 node "$REAL/suites/code-server.mjs" --label direct --b
 stop direct
 
 if [ -z "$DIRECT" ]; then
+  choose_ports
+  GATEWAY_ENV+=("GATEWAY_PATHS_URL=http://127.0.0.1:$PUBLIC")
   start_gateway
   start_agent
   port=$(free_port)
@@ -48,5 +50,14 @@ if [ -z "$DIRECT" ]; then
   helper browser-tunnel 200 node "$REAL/suites/code-server.mjs" --label tunnel --base "http://$(host_of "$port")" --folder "$OUT/tunnel-folder" \
     --out "$OUT" --link "$(sign_in_link)" --compare "$OUT/direct-errors.json"
   quiet_logs
+  stop tunnel
+  # A link signs in once; a gateway that starts writes a new one.
+  stop gateway
+  start_gateway
+  until_ok 20 attached "$WORKSPACE" || give_up "the agent does not come back"
+  path=$(free_port)
+  start_editor path "$path"
+  helper browser-path 200 node "$REAL/suites/code-server.mjs" --label path --base "http://127.0.0.1:$PUBLIC/$WORKSPACE/$path" --folder "$OUT/path-folder" \
+    --out "$OUT" --link "$(sign_in_link)" --compare "$OUT/direct-errors.json" --site "http://localhost:$PUBLIC"
 fi
 finish

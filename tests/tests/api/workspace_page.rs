@@ -2,15 +2,20 @@
 
 use e2e::browser::Browser;
 use e2e::raw::{Message, RawApp};
+use gateway_config::PublicUrl;
 use gateway_types::ActualState;
 use serde_json::Value;
 
 use super::support::{As, World, code};
-use super::workspaces::{make, world};
+use super::workspaces::{OPEN, make, world};
 
 /// What a browser says of a form that the page itself sends.
 const FORM: &str = "sec-fetch-site: same-origin\r\nsec-fetch-mode: navigate\r\nsec-fetch-dest: document\r\n\
      content-type: application/x-www-form-urlencoded\r\naccept: text/html\r\n";
+
+/// What a browser says of a link on another host's page.
+const VISIT: &str =
+    "accept: text/html\r\nsec-fetch-mode: navigate\r\nsec-fetch-dest: document\r\nsec-fetch-site: cross-site\r\n";
 
 async fn signed_in(world: &World) -> Browser {
     let mut browser = Browser::default();
@@ -73,9 +78,7 @@ async fn owner_starts_a_stopped_workspace_from_its_host_and_gets_back_there() {
 
     // The browser says where the link was; the page of a failure allows it that once.
     assert!(stopped.text().contains("referrerpolicy=\"unsafe-url\""), "{}", stopped.text());
-    let visit =
-        "accept: text/html\r\nsec-fetch-mode: navigate\r\nsec-fetch-dest: document\r\nsec-fetch-site: cross-site\r\n";
-    let page = browser.ask("GET", &start, &format!("{visit}referer: {at}\r\n"), "").await;
+    let page = browser.ask("GET", &start, &format!("{VISIT}referer: {at}\r\n"), "").await;
     assert_eq!(page.status(), 200, "{}", page.text());
     assert!(
         page.text().contains("</span> stopped <span class=\"hint\">(<span id=\"state\">Stopped")
@@ -235,6 +238,39 @@ async fn way_back_leads_to_a_host_of_the_workspace_and_nowhere_else() {
     ] {
         assert_eq!(open(&mut browser, &format!("host={host}&return=%2F&follow=1")).await, None, "{host}");
     }
+}
+
+#[tokio::test]
+async fn way_back_by_path_leads_to_the_workspace_that_was_started_and_to_no_other() {
+    let paths = PublicUrl::parse("http://127.0.0.1").unwrap();
+    let world = World::configured(|config| config.paths_url = Some(paths)).await;
+    world.gateway.configured_cluster("one", OPEN).await;
+    stop(&world).await;
+    let app = RawApp::mirror().await;
+    let mut browser = signed_in(&world).await;
+    let origin = format!("http://127.0.0.1:{}", world.gateway.addresses.public.port());
+    let (at, stopped) = browser.follow(&format!("{origin}/app/{}/a?b=c", app.port)).await;
+    assert_eq!((stopped.status(), code(&stopped)), (503, "workspace_stopped"), "{at}: {}", stopped.text());
+    let start = link(&stopped, "Start it");
+    assert_eq!(start, format!("http://{}/workspaces/app?host=127.0.0.1&return=/app/{}/", world.public(), app.port));
+    let page = browser.ask("GET", &start, &format!("{VISIT}referer: {at}\r\n"), "").await;
+    let (status, next) = press(&world, &mut browser, &page, "start").await;
+    assert_eq!(status, 303, "{next}");
+    world.gateway.observe("app", ActualState::Running, None, &[]).await;
+    let _agent = world.gateway.agent("app").await;
+    let back = browser.visit(&format!("http://{}{next}", world.public())).await;
+    assert_eq!((back.status(), back.header("location")), (303, Some(&*at)));
+    for query in
+        ["host=127.0.0.1&return=/two/3000/", "host=127.0.0.1&return=/", "host=127.0.0.1&return=//evil.example/"]
+    {
+        let elsewhere = browser.visit(&format!("http://{}/workspaces/app?{query}&follow=1", world.public())).await;
+        assert_eq!(elsewhere.header("location"), None, "{query}");
+    }
+    // The owner's addresses are by path, and the pattern for those with a share is not.
+    let detail = world.json("GET", "/workspaces/app", &world.dev(), "", 200).await;
+    assert_eq!(detail["url"], format!("{origin}/app/"));
+    assert_eq!(detail["path_url"], format!("{origin}/app/{{port}}/"));
+    assert!(detail["port_url"].as_str().unwrap().starts_with("http://{port}-app.localhost:"), "{detail}");
 }
 
 #[tokio::test]

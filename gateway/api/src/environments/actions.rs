@@ -57,7 +57,7 @@ pub(crate) fn unmet(api: &ApiShared, asker: &JobCaller, asked: CallerJobRequest)
     Ok(api.environments.service.unmet(&request))
 }
 
-/// Meets the prerequisites of a job. It takes a seat, but only for a request that is allowed: jobs of projects that are
+/// Meets the prerequisites of a job. It takes a permit, but only for a request that is allowed: jobs of projects that are
 /// not allowed have none to take.
 pub(crate) async fn complete(
     api: &ApiShared,
@@ -66,7 +66,7 @@ pub(crate) async fn complete(
 ) -> Result<(ProgressStream, CallerPermit), ProblemRow> {
     let request = asked.by(asker)?;
     let judged = api.environments.service.judge(request).map_err(|refusal| told_to(asker, refusal))?;
-    let held = asker.seat_for(api, judged.request())?;
+    let held = asker.permit_for(api, judged.request())?;
     // Without a place in the audit log, nothing is done.
     let by = asker.on_record(api).await?;
     Ok((api.environments.service.complete_by(judged, by).await?, held))

@@ -129,10 +129,10 @@ pub(super) async fn ensure(
 ) -> Result<Response, ProblemRow> {
     let user = operator(&api, &caller)?;
     let asker = JobCaller::Operator(user.clone());
-    let held = asker.seat(&api)?;
-    let (object, seat) = body::read_large(request, &api.uploads, &user).await?;
+    let held = asker.permit(&api)?;
+    let (object, permit) = body::read_large(request, &api.uploads, &user).await?;
     let following = actions::ensure(&api, &asker, object.read(wish)?).await?;
-    drop((object, seat));
+    drop((object, permit));
     if stream::wants_events(&headers) {
         return Ok(stream::events(&api, following, held));
     }

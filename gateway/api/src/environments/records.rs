@@ -251,7 +251,7 @@ pub(super) async fn remove(
         return Ok(answer::json(StatusCode::OK, &EnvironmentRow::from(forgotten)));
     }
     if stream::wants_events(&headers) {
-        let held = asker.seat(&api)?;
+        let held = asker.permit(&api)?;
         return Ok(stream::events(&api, actions::remove(&api, &asker, id).await?, held));
     }
     drop(actions::remove(&api, &asker, id).await?);
@@ -288,7 +288,7 @@ pub(super) async fn follow(
     let asker = JobCaller::of(&api, &caller)?;
     let is_of_removal = is_of_removal(&uri)?;
     let found = actions::find(&api, &asker, Which::Id(numbered(id)?)).await?;
-    let held = asker.seat_at(&api, &found.agent)?;
+    let held = asker.permit_at(&api, &found.agent)?;
     let service = &api.environments.service;
     let following = if is_of_removal { service.follow_removal(found.id) } else { service.follow(found.id) };
     Ok(stream::events(&api, following, held))

@@ -99,9 +99,9 @@ pub(super) async fn render(
     request: Request,
 ) -> Result<Response, ProblemRow> {
     let user = operator(&api, &caller)?;
-    let (object, seat) = body::read_large(request, &api.uploads, &user).await?;
+    let (object, permit) = body::read_large(request, &api.uploads, &user).await?;
     let (rendered, problems) = actions::render(&api, &caller, object.read(wish)?).await?;
-    drop((object, seat));
+    drop((object, permit));
     let (name, data) = (rendered.template.to_string(), rendered.to_yaml());
     let row = TemplateRow { name, data, problems: told(&problems) };
     Ok(answer::json(StatusCode::OK, &row))

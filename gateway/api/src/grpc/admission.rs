@@ -74,7 +74,7 @@ impl Admission {
             }
             Self::TemplateAndStream => {
                 let user = operator(&api, &caller)?;
-                let stream = Some(JobCaller::Operator(user.clone()).seat(&api)?);
+                let stream = Some(JobCaller::Operator(user.clone()).permit(&api)?);
                 (TEMPLATE_BYTES_MAX, Room { stream, upload: Some(api.uploads.take(&user)?) })
             }
         };

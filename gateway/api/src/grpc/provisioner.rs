@@ -13,13 +13,13 @@ use crate::environments::CallerPermit;
 use crate::environments::actions::{self, EnsureRequest, TemplateSource};
 use crate::environments::caller::{JobCaller, operator};
 use crate::environments::request::{AskedAgent, AskedEnvironment, AskedInfo, AskedProject};
+use crate::permits::ApiPermit;
 use crate::problem::{FaultLocation, ProblemRow};
-use crate::seats::ApiPermit;
 use crate::{ApiShared, Caller};
 use gateway_types::ClusterName;
 use workspace_spec::environment::template::{Template, TemplateName};
 
-/// Seats that a call takes before its message is read.
+/// Permits that a call takes before its message is read.
 #[derive(Default)]
 pub(super) struct Room {
     /// For the stream of events.
@@ -41,11 +41,11 @@ impl OfOperator {
         Self { api, caller, stream: Mutex::new(room.stream), _upload: room.upload }
     }
 
-    /// Returns the caller, who is an operator, with the seat for a stream: the one that was taken before, or a new one.
-    fn seated(&self) -> Result<(JobCaller, CallerPermit), ProblemRow> {
+    /// Returns the caller, who is an operator, with the permit for a stream: the one that was taken before, or a new one.
+    fn permitted(&self) -> Result<(JobCaller, CallerPermit), ProblemRow> {
         let asker = JobCaller::Operator(operator(&self.api, &self.caller)?);
         let taken = self.stream.lock().take();
-        let held = taken.map_or_else(|| asker.seat(&self.api), Ok)?;
+        let held = taken.map_or_else(|| asker.permit(&self.api), Ok)?;
         Ok((asker, held))
     }
 }
@@ -92,7 +92,7 @@ impl Provisioner for OfOperator {
         request: Request<wire::EnsureEnvironmentRequest>,
     ) -> Result<Response<Events>, Status> {
         let message = request.into_inner();
-        let (asker, held) = self.seated()?;
+        let (asker, held) = self.permitted()?;
         let following = actions::ensure(&self.api, &asker, wish(message.template, message.info)?).await?;
         Ok(Response::new(events(self.api.clone(), following, held)))
     }
@@ -101,7 +101,7 @@ impl Provisioner for OfOperator {
         &self,
         request: Request<wire::DeleteEnvironmentRequest>,
     ) -> Result<Response<Events>, Status> {
-        let (asker, held) = self.seated()?;
+        let (asker, held) = self.permitted()?;
         let following = actions::remove(&self.api, &asker, request.into_inner().environment_id).await?;
         Ok(Response::new(events(self.api.clone(), following, held)))
     }

@@ -108,15 +108,15 @@ async fn call_whose_time_is_over_is_not_its_callers_mistake() {
 }
 
 #[tokio::test]
-async fn templates_that_are_sent_take_the_seats_of_large_bodies() {
+async fn templates_that_are_sent_take_the_permits_of_large_bodies() {
     let api = api().await;
     let user: UserName = OPERATOR.parse().unwrap();
-    let seats: Vec<_> = (0..UPLOADS.0).map(|_| api.shared.uploads.take(&user).unwrap()).collect();
+    let permits: Vec<_> = (0..UPLOADS.0).map(|_| api.shared.uploads.take(&user).unwrap()).collect();
     for method in ["RenderEnvironmentTemplate", "EnsureEnvironment"] {
         let called = call(&api, &format!("/environments.v1.Provisioner/{method}"), operator()).await;
         assert_eq!(called, refused(8, "too_many_requests"), "{method}");
     }
-    drop(seats);
+    drop(permits);
     let called = call(&api, "/environments.v1.Provisioner/RenderEnvironmentTemplate", operator()).await;
     assert!(called.is_read, "{called:?}");
     assert!(api.shared.uploads.take(&user).is_ok(), "and gives it back");

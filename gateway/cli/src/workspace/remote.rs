@@ -31,12 +31,21 @@ struct WorkspaceDetail {
     #[serde(flatten)]
     row: WorkspaceItem,
     port_url: String,
+    path_url: Option<String>,
     agent: Option<Agent>,
     #[serde(default)]
     ports: Vec<NamedPortRow>,
     shared_with_you: Vec<ShareRow>,
     #[serde(default)]
     idle: Option<IdleLook>,
+}
+
+impl WorkspaceDetail {
+    /// Returns the address of a port: by path where the gateway offers that. The terminal has a host of its own alone.
+    fn address(&self, port: Port) -> String {
+        let by_path = self.path_url.as_ref().filter(|_| !port.is_terminal());
+        by_path.unwrap_or(&self.port_url).replace("{port}", &port.to_string())
+    }
 }
 
 #[derive(Deserialize)]
@@ -172,7 +181,7 @@ pub(super) async fn run(client: &GatewayClient, args: &WorkspaceArgs, console: &
             match client.get::<WorkspaceDetail>(&format!("/workspaces/{}", args.workspace)).await {
                 Ok(detail) => {
                     let url = match args.port {
-                        Some(port) => detail.port_url.replace("{port}", &port.to_string()),
+                        Some(port) => detail.address(port),
                         None => detail.row.url,
                     };
                     Ok(present(&shown(&url), args, console))
@@ -211,7 +220,7 @@ async fn show(client: &GatewayClient, args: &ShowArgs, console: &mut Console) ->
         let detail: Value = client.get(&path).await?;
         return Ok(console.finish_with(format_args!("{detail:#}")));
     }
-    let WorkspaceDetail { row, port_url, agent, ports, shared_with_you, idle } = client.get(&path).await?;
+    let WorkspaceDetail { row, port_url, path_url, agent, ports, shared_with_you, idle } = client.get(&path).await?;
     let listening = agent.as_ref().and_then(|agent| agent.listening.as_deref());
     let listening: Option<Vec<String>> = listening.map(|ports| ports.iter().map(PortRow::line).collect());
     let commands: Vec<_> = agent.iter().flat_map(|agent| &agent.commands).map(CommandRow::line).collect();
@@ -232,7 +241,7 @@ async fn show(client: &GatewayClient, args: &ShowArgs, console: &mut Console) ->
         ("created", shown(&row.created_at)),
         ("agent", agent),
         ("address", shown(&row.url)),
-        ("ports", shown(&port_url)),
+        ("ports", shown(path_url.as_ref().unwrap_or(&port_url))),
     ];
     match &listening {
         Some(ports) if ports.is_empty() => rows.push(("listening", "nothing".to_owned())),

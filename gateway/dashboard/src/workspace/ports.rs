@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use crate::overview::address;
 use gateway_agents::registry::{AgentReport, LiveSession};
 use gateway_api::ApiShared;
 use gateway_api::ports::label;
@@ -16,6 +15,8 @@ const PORTS_MAX: usize = 100;
 pub(super) struct PortLine {
     pub(super) port: Port,
     pub(super) url: String,
+    /// Address for those with a share, where the owner's own is another one.
+    pub(super) others: Option<String>,
     pub(super) label: String,
     pub(super) protocol: &'static str,
     /// Whether something listens: `open`, `closed`, or nothing if that is not known.
@@ -55,7 +56,8 @@ pub(super) fn lines(
         let shares = workspace.shares.iter().filter(|share| share.port == port && share.is_live(now));
         PortLine {
             port,
-            url: address(api, &workspace.name, Some(port)),
+            url: api.address(&workspace.name, Some(port)),
+            others: api.rules.paths_host().is_some().then(|| api.address_on_host(&workspace.name, Some(port))),
             label: label(workspace, port, report).unwrap_or_default(),
             protocol: session.map_or("", |session| session.mode(port).protocol_word()),
             reach: match report {

@@ -34,7 +34,9 @@ impl Edge {
 
     /// Writes the address of the page that can start a workspace, and leads back to this host.
     fn start_address(&self, address: &Address) -> String {
-        self.hosts.site.public(&format!("{WORKSPACE_PAGES}{}?host={}", address.name, address.host))
+        // A prefix has letters, digits, dashes and slashes: nothing to escape in a query.
+        let back = address.prefix.as_ref().map(|prefix| format!("&return={prefix}/")).unwrap_or_default();
+        self.hosts.site.public(&format!("{WORKSPACE_PAGES}{}?host={}{back}", address.name, address.host))
     }
 }
 

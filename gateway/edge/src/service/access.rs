@@ -38,6 +38,12 @@ pub struct Access {
     pub store: Store,
 }
 
+/// Returns what of a workspace may be reached at an address: by path, nothing is shared.
+pub(super) fn exposure<'a>(record: &'a Workspace, address: &Address) -> Exposure<'a> {
+    let shares = if address.is_by_path() { &[][..] } else { &record.shares };
+    Exposure { owner: &record.owner, ports: None, shares }
+}
+
 /// A decision, and the user of the request, if it proved one.
 pub(super) struct Judged {
     pub(super) decision: Decision,
@@ -63,11 +69,12 @@ impl Access {
         // workspace.
         let record = match &principal {
             Some(_) => self.workspace(name, now).await?,
-            None if self.public_ports.contains(name, port) => self.workspace(name, now).await?,
+            None if !address.is_by_path() && self.public_ports.contains(name, port) => {
+                self.workspace(name, now).await?
+            }
             None => None,
         };
-        let exposure =
-            record.as_ref().map(|record| Exposure { owner: &record.owner, ports: None, shares: &record.shares });
+        let exposure = record.as_ref().map(|record| exposure(record, address));
         let target = Target { workspace: name, port, record: exposure };
         let decision = decide(principal.as_ref(), &target, shape, wall_clock());
         Ok(Judged { decision, user: principal.map(|principal| principal.user) })

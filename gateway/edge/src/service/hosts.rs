@@ -12,8 +12,9 @@ use gateway_auth::request::OfferedCredential;
 use gateway_auth::shape::{self, Here};
 use gateway_auth::site::Site;
 use gateway_http::host::{BadHost, HostRules, HostTarget, NoSuchHost, authority_of, server_name_agrees};
+use gateway_http::paths::{self, PathPlace};
 use gateway_http::respond::Failure;
-use gateway_types::Scheme;
+use gateway_types::{Port, Scheme};
 
 /// Names under which the gateway is reached.
 #[derive(Clone, Debug)]
@@ -24,29 +25,74 @@ pub struct Hosts {
     pub site: Site,
 }
 
+/// Place that a request asks for.
+pub(super) enum Place {
+    /// A port of a workspace, or a workspace.
+    Workspace(Arc<Address>),
+    /// The public host.
+    Public,
+    /// What the gateway itself answers on the origin of `paths_url`.
+    Paths(OwnPath),
+}
+
+/// Path on the origin of `paths_url` that belongs to no workspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OwnPath {
+    /// Nothing but the origin.
+    Home,
+    /// A reserved path, for the sign-in.
+    Reserved,
+    /// The address of a workspace or port without the slash at its end.
+    WithoutSlash,
+    /// Anything else.
+    Nothing,
+}
+
 impl Hosts {
-    /// Resolves the authority of a request; `None` for the public host. A connection that names the same authority again
-    /// gets the same address.
+    /// Resolves the authority of a request, and on the origin of `paths_url` its path. A connection that names the same
+    /// authority again gets the same address.
     ///
     /// # Errors
     /// [`Failure`] when the authority is missing, ambiguous, or none of this gateway's.
-    pub(super) fn address(&self, parts: &Parts, origin: &Origin) -> Result<Option<Arc<Address>>, Failure> {
-        let authority = authority_of(parts).map_err(BadHost::failure)?;
+    pub(super) fn place(&self, parts: &Parts, origin: &Origin) -> Result<Place, Failure> {
+        let (authority, path) = (authority_of(parts).map_err(BadHost::failure)?, parts.uri.path());
         let mut known = origin.address.lock();
-        if let Some(known) = known.as_ref().filter(|known| *known.authority == *authority) {
-            return Ok(Some(known.clone()));
+        if let Some(known) = known.as_ref().filter(|known| *known.authority == *authority && known.has(path)) {
+            return Ok(Place::Workspace(known.clone()));
         }
         let target = self.rules.parse(authority).map_err(|NoSuchHost| Failure::NoSuchHost)?;
         if origin.negotiated.tls && !server_name_agrees(origin.negotiated.server_name.as_deref(), authority) {
             return Err(Failure::Misdirected);
         }
-        let HostTarget::Workspace { name, port } = target else { return Ok(None) };
-        let host = self.rules.format(&name, port);
         let public_scheme = if self.site.is_https() { Scheme::Https } else { Scheme::Http };
         let scheme = Route::scheme_of(&origin.negotiated, public_scheme);
-        let address = Arc::new(Address::new(authority, name, port, host, scheme, origin.peer));
+        let new = |name, port, host| Address::new(authority, name, port, host, scheme, origin.peer);
+        let address = match target {
+            HostTarget::Public => return Ok(Place::Public),
+            HostTarget::Workspace { name, port } => {
+                let host = self.rules.format(&name, port);
+                new(name, port, host)
+            }
+            HostTarget::Paths => match PathPlace::parse(path) {
+                PathPlace::Workspace { name, port, prefix } => {
+                    new(name, port, self.rules.paths_host().unwrap_or_default().to_owned()).below(prefix)
+                }
+                PathPlace::Home => return Ok(Place::Paths(OwnPath::Home)),
+                PathPlace::Own => return Ok(Place::Paths(OwnPath::Reserved)),
+                PathPlace::WithoutSlash => return Ok(Place::Paths(OwnPath::WithoutSlash)),
+                PathPlace::Nothing => return Ok(Place::Paths(OwnPath::Nothing)),
+            },
+        };
+        let address = Arc::new(address);
         *known = Some(address.clone());
-        Ok(Some(address))
+        Ok(Place::Workspace(address))
+    }
+
+    /// Returns the address of a port of the same workspace, or of the workspace, reached in the same way.
+    pub(super) fn beside(&self, address: &Address, port: Option<Port>) -> String {
+        let by_path = || self.site.by_path(&paths::format(&address.name, port));
+        let of_host = || self.site.workspace(&self.rules.format(&address.name, port), "/");
+        address.is_by_path().then(by_path).flatten().unwrap_or_else(of_host)
     }
 
     /// Reads purpose and source of a request, as far as the policy wants them.
@@ -54,9 +100,11 @@ impl Hosts {
         let Address { authority, name, .. } = address;
         let workspace_of = |host: &str| match self.rules.parse(host) {
             Ok(HostTarget::Workspace { name, .. }) => Some(name),
-            Ok(HostTarget::Public) | Err(_) => None,
+            Ok(HostTarget::Public | HostTarget::Paths) | Err(_) => None,
         };
-        let here = Here { site: &self.site, authority, workspace: Some(name), workspace_of: &workspace_of };
+        // On the origin of all workspaces by path, the browser tells its own pages from all others, and no more.
+        let workspace = (!address.is_by_path()).then_some(name);
+        let here = Here { site: &self.site, authority, workspace, workspace_of: &workspace_of };
         shape::read(&parts.method, &parts.headers, offered, here)
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use http::{Method, Response};
 
+use super::access::exposure;
 use super::anonymous::count;
 use super::authorise::Visit;
 use super::failures::{Form, RequestFacts};
@@ -13,7 +14,7 @@ use super::{Edge, EdgeAnswer};
 use crate::address::Address;
 use crate::body::ResponseBody;
 use gateway_agents::registry::LiveSession;
-use gateway_auth::policy::{Exposure, Visibility, may_see, shared_with};
+use gateway_auth::policy::{Visibility, may_see, shared_with};
 use gateway_auth::request::OfferedAt;
 use gateway_http::respond::ports::{self, PortLink, PortList};
 use gateway_http::respond::{self, Failure, Wants};
@@ -59,8 +60,7 @@ impl Edge {
         };
         drop(turn);
         known.user = principal.as_ref().map(|principal| principal.user.clone());
-        let exposure =
-            record.as_ref().map(|record| Exposure { owner: &record.owner, ports: None, shares: &record.shares });
+        let exposure = record.as_ref().map(|record| exposure(record, address));
         let seen = match may_see(principal.as_ref(), exposure.as_ref(), shape, wall_clock()) {
             Ok(seen) => {
                 origin.guest.prove();
@@ -117,8 +117,8 @@ impl Edge {
             (Visibility::Shared, None) => {}
         }
         // No link leads there.
-        found.retain(|port, _| !port.is_ssh());
-        let url = |port| self.hosts.site.workspace(&self.hosts.rules.format(&address.name, Some(port)), "/");
+        found.retain(|port, _| !(port.is_ssh() || (address.is_by_path() && port.is_terminal())));
+        let url = |port| self.hosts.beside(address, Some(port));
         let labels = report.as_ref().map(|report| report.labels.as_ref());
         let is_open = |share: &&Share, port: Port| share.port == port && share.is_live(wall_clock());
         let link = |(port, listens): (Port, Option<bool>)| PortLink {
@@ -136,8 +136,10 @@ impl Edge {
         };
         let links = found.into_iter().map(link).collect();
         let is_any_exposed = seen == Visibility::Owner && session.ports().is_empty();
-        let pattern = is_any_exposed
-            .then(|| self.hosts.site.workspace(&format!("PORT-{}", self.hosts.rules.format(&address.name, None)), "/"));
+        let pattern = is_any_exposed.then(|| match address.is_by_path() {
+            true => format!("{}PORT/", self.hosts.beside(address, None)),
+            false => self.hosts.site.workspace(&format!("PORT-{}", self.hosts.rules.format(&address.name, None)), "/"),
+        });
         PortList { workspace: &address.name, links, pattern }
     }
 }

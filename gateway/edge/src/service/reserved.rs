@@ -1,5 +1,6 @@
 //! Step 3 of a request's way: the reserved paths of a workspace's host, where a browser signs in.
 
+use bytes::Bytes;
 use http::Response;
 use http::request::Parts;
 use tokio::time::Instant;
@@ -22,22 +23,36 @@ impl Edge {
         address: &Address,
         now: Instant,
     ) -> Result<Response<ResponseBody>, EdgeAnswer> {
-        origin.guest.ask(now.into_std()).map_err(overloaded)?;
         let visit = PageVisit::new(parts, origin.peer);
         if neighbours::is_stop(visit.uri) {
+            origin.guest.ask(now.into_std()).map_err(overloaded)?;
             let answer = self.pass_neighbour(visit, &address.host, now).ok_or(Failure::NoSuchPage)?;
             return Ok(answer.map(ResponseBody::from));
         }
-        let sign_in = &self.access.visitors.sign_in;
-        if let Some(answer) = sign_in.prepare_workspace(visit, now).await {
-            return Ok(answer.map(ResponseBody::from));
-        }
-        let answer = sign_in.answer_workspace(visit, &address.host, now).ok_or(Failure::NoSuchPage)?;
-        let mut answer = sign_in.finish(visit, answer).await;
-        record_sign_in(&self.audit, &answer, origin);
-        tried(parts, &answer, origin, now)?;
+        let mut answer = self.sign_in_page(parts, origin, &address.host, now).await?;
         self.lead_over_neighbours(&mut answer, address, now).await;
         Ok(answer.map(ResponseBody::from))
+    }
+
+    /// Answers a page of the sign-in at a host of workspaces.
+    pub(super) async fn sign_in_page(
+        &self,
+        parts: &Parts,
+        origin: &Origin,
+        host: &str,
+        now: Instant,
+    ) -> Result<Response<Bytes>, EdgeAnswer> {
+        origin.guest.ask(now.into_std()).map_err(overloaded)?;
+        let visit = PageVisit::new(parts, origin.peer);
+        let sign_in = &self.access.visitors.sign_in;
+        if let Some(answer) = sign_in.prepare_workspace(visit, now).await {
+            return Ok(answer);
+        }
+        let answer = sign_in.answer_workspace(visit, host, now).ok_or(Failure::NoSuchPage)?;
+        let answer = sign_in.finish(visit, answer).await;
+        record_sign_in(&self.audit, &answer, origin);
+        tried(parts, &answer, origin, now)?;
+        Ok(answer)
     }
 }
 

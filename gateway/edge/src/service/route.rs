@@ -28,6 +28,7 @@ use tracing::{debug, info};
 use super::anonymous::overloaded;
 use super::authorise::Visit;
 use super::failures::{Failures, RequestFacts};
+use super::hosts::{OwnPath, Place};
 use super::idle_notice;
 use super::{Edge, EdgeAnswer, Origin};
 use crate::activity;
@@ -59,6 +60,8 @@ const LINK_PATIENCE: Duration = Duration::from_secs(3);
 enum Destination {
     Workspace(Arc<Address>),
     PublicHost,
+    /// The gateway itself, on the origin of `paths_url`.
+    Paths(OwnPath),
     /// An agent that dialed the listener for users.
     AgentsListener,
 }
@@ -98,6 +101,7 @@ impl Edge {
             Destination::PublicHost => {
                 return self.public.answer(Request::from_parts(parts, body), origin, known).await;
             }
+            Destination::Paths(path) => return Box::pin(self.paths_page(path, &parts, origin, known.began)).await,
             Destination::AgentsListener => return self.misdialed(&parts, origin),
         };
         known.address = Some(address.clone());
@@ -130,6 +134,9 @@ impl Edge {
         };
         // Step 5: authorise.
         let grant = self.authorise(&visit, port, known).await?;
+        if address.is_by_path() && address.port.is_none() {
+            return Ok(self.led_to_port(&parts, &address, port));
+        }
         if is_idle_notice {
             return Box::pin(self.idle_notice(&visit, &grant)).await;
         }
@@ -153,10 +160,13 @@ impl Edge {
     /// request is one that went astray, whatever else is wrong with it.
     fn destination(&self, parts: &Parts, origin: &Origin) -> Result<Destination, Failure> {
         let checked = guard::check(parts, &self.limits).map_err(guard::BadRequestShape::failure);
-        match checked.and_then(|()| self.hosts.address(parts, origin)) {
-            Ok(Some(address)) => Ok(Destination::Workspace(address)),
-            Ok(None) | Err(_) if misdial::is_agents(parts) => Ok(Destination::AgentsListener),
-            Ok(None) => Ok(Destination::PublicHost),
+        match checked.and_then(|()| self.hosts.place(parts, origin)) {
+            Ok(Place::Workspace(address)) => Ok(Destination::Workspace(address)),
+            Ok(Place::Public | Place::Paths(_)) | Err(_) if misdial::is_agents(parts) => {
+                Ok(Destination::AgentsListener)
+            }
+            Ok(Place::Public) => Ok(Destination::PublicHost),
+            Ok(Place::Paths(path)) => Ok(Destination::Paths(path)),
             Err(failure) => Err(Failures::of_stranger(failure, origin)),
         }
     }
@@ -235,13 +245,16 @@ impl Edge {
     }
 
     /// Step 8. Raw bytes could claim any sender, and the agent believes what comes in at the terminal port. At the SSH port a token
-    /// counts alone: a page that has a cookie could speak to a server there which asks for no password.
+    /// counts alone: a page that has a cookie could speak to a server there which asks for no password. By path, all ports are one
+    /// origin, so that a page of any app could speak to the terminal as its own page does.
     fn admit(&self, route: &GrantedRoute, is_tcp: bool) -> Result<RequestPermits, Failure> {
         let port: Port = route.grant.port();
         if self.refuses_requests() {
             return Err(Failure::Draining);
         }
-        if !route.session.exposes(port) || (is_tcp && port.is_terminal()) || (!is_tcp && port.is_ssh()) {
+        let is_off_by_path = route.address.is_by_path() && port.is_terminal();
+        let is_off = (is_tcp && port.is_terminal()) || (!is_tcp && port.is_ssh()) || is_off_by_path;
+        if !route.session.exposes(port) || is_off {
             return Err(Failure::PortNotAllowed);
         }
         let workspace = route.session.requests.clone().try_acquire_owned();

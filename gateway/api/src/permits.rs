@@ -10,9 +10,9 @@ use parking_lot::Mutex;
 use super::problem::ApiProblem;
 use gateway_types::UserName;
 
-/// The seats of one kind.
+/// Permits of one kind.
 #[derive(Debug)]
-pub struct Seats<K: Eq + Hash = UserName> {
+pub struct PermitPool<K: Eq + Hash = UserName> {
     per_user: usize,
     all: usize,
     /// Names in refusals: of the bound of one user, and of the bound of all.
@@ -21,20 +21,23 @@ pub struct Seats<K: Eq + Hash = UserName> {
     taken: Mutex<HashMap<K, usize>>,
 }
 
-/// One seat. Dropping it gives it back.
+/// One permit. Dropping it gives it back.
 #[derive(Debug)]
 pub struct ApiPermit<K: Eq + Hash = UserName> {
-    seats: Arc<Seats<K>>,
+    permits: Arc<PermitPool<K>>,
     user: K,
 }
 
-impl<K: Eq + Hash + Clone> Seats<K> {
-    /// Makes `per_user` seats for each user, and `all` in total.
+impl<K: Eq + Hash + Clone> PermitPool<K> {
+    /// Makes `per_user` permits for each user, and `all` in total.
     pub(super) fn new(per_user: usize, all: usize, limit_per_user: &'static str, limit: &'static str) -> Arc<Self> {
         Arc::new(Self { per_user, all, limit_per_user, limit, taken: Mutex::default() })
     }
 
-    /// Takes a seat.
+    /// Takes a permit.
+    ///
+    /// # Errors
+    /// `overloaded`, with the limit that is reached.
     pub fn take(self: &Arc<Self>, user: &K) -> Result<ApiPermit<K>, ApiProblem> {
         let mut taken = self.taken.lock();
         if taken.get(user).is_some_and(|own| *own >= self.per_user) {
@@ -44,13 +47,13 @@ impl<K: Eq + Hash + Clone> Seats<K> {
             return Err(ApiProblem::Overloaded { limit: self.limit });
         }
         *taken.entry(user.clone()).or_default() += 1;
-        Ok(ApiPermit { seats: self.clone(), user: user.clone() })
+        Ok(ApiPermit { permits: self.clone(), user: user.clone() })
     }
 }
 
 impl<K: Eq + Hash> Drop for ApiPermit<K> {
     fn drop(&mut self) {
-        let mut taken = self.seats.taken.lock();
+        let mut taken = self.permits.taken.lock();
         if let Some(own) = taken.get_mut(&self.user) {
             *own = own.saturating_sub(1);
             if *own == 0 {
@@ -65,18 +68,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seats_are_bounded_by_user_and_together_and_come_back() {
-        let seats = Seats::new(2, 3, "of_user", "of_all");
+    fn permits_are_bounded_by_user_and_together_and_come_back() {
+        let permits = PermitPool::new(2, 3, "of_user", "of_all");
         let [ann, bob] = ["ann", "bob"].map(|name| name.parse::<UserName>().unwrap());
-        let (first, _second) = (seats.take(&ann).unwrap(), seats.take(&ann).unwrap());
-        assert_eq!(seats.take(&ann).unwrap_err(), ApiProblem::TooMany { limit: "of_user" });
-        let bobs = seats.take(&bob).unwrap();
-        assert_eq!(seats.take(&bob).unwrap_err(), ApiProblem::Overloaded { limit: "of_all" });
+        let (first, _second) = (permits.take(&ann).unwrap(), permits.take(&ann).unwrap());
+        assert_eq!(permits.take(&ann).unwrap_err(), ApiProblem::TooMany { limit: "of_user" });
+        let bobs = permits.take(&bob).unwrap();
+        assert_eq!(permits.take(&bob).unwrap_err(), ApiProblem::Overloaded { limit: "of_all" });
         drop(bobs);
         drop(first);
-        let again = seats.take(&ann).unwrap();
-        assert_eq!(seats.take(&ann).unwrap_err(), ApiProblem::TooMany { limit: "of_user" });
+        let again = permits.take(&ann).unwrap();
+        assert_eq!(permits.take(&ann).unwrap_err(), ApiProblem::TooMany { limit: "of_user" });
         drop((again, _second));
-        assert!(seats.taken.lock().is_empty(), "nobody is remembered who has nothing");
+        assert!(permits.taken.lock().is_empty(), "nobody is remembered who has nothing");
     }
 }
