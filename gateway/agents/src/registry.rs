@@ -20,7 +20,7 @@ mod subject;
 
 pub use self::lease::{Credential, LeaseAction, Review, SessionLease};
 pub use self::ports::{AgentPorts, AgentReport};
-pub use self::session::{HoppedChannel, LiveSession, NewSession, PortMode, SessionWay};
+pub use self::session::{Arrival, HoppedChannel, LiveSession, NewSession, PortMode, SessionWay};
 pub use self::subject::Subject;
 
 /// The sessions of this replica, by workspace and by cluster. The maps never leave this file, and their lock is never

@@ -2,11 +2,12 @@
 
 use gateway_auth::keys::ResumeKeys;
 use gateway_types::UnixSeconds;
+use tunnel_link::grpc::Via;
 use tunnel_link::session::Session;
 use tunnel_proto::mux::{Settings, Side};
 
 use crate::lanes::Lanes;
-use crate::registry::{AgentPorts, Credential, NewSession, SessionLease, SessionWay, Subject};
+use crate::registry::{AgentPorts, Arrival, Credential, NewSession, SessionLease, SessionWay, Subject};
 
 /// Makes a session of a workspace's agent without a link.
 #[must_use]
@@ -27,7 +28,7 @@ pub fn new(workspace: &str) -> NewSession {
         moves: false,
         takes_seals: false,
         instance: 1,
-        peer: ([127, 0, 0, 1], 1).into(),
+        arrival: Arrival { peer: ([127, 0, 0, 1], 1).into(), via: Via::Http2 },
         agent_version: "0".into(),
         ports: AgentPorts::default(),
         requests_max: 1,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::ApiParts;
 use gateway_agents::registry::{LiveSession, Registry, Subject};
-use gateway_store::StoreError;
-use gateway_types::WorkspaceName;
+use gateway_store::{AuditFilter, StoreError, Workspace};
+use gateway_types::{UnixSeconds, WorkspaceName};
 
 /// Returns the session of a workspace: here, or by a lane to the replica that its agent dialed. That of a workspace without an agent
 /// is searched once a second at most, however many want it.
@@ -25,6 +25,43 @@ pub async fn session(parts: &ApiParts, name: &WorkspaceName) -> Option<Arc<LiveS
 /// Cancel safety: as [`session`].
 pub(super) async fn is_connected(parts: &ApiParts, name: &WorkspaceName) -> bool {
     session(parts, name).await.is_some_and(|session| !session.tunnel.is_detached())
+}
+
+/// End of the last session of a workspace's agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastDisconnect {
+    /// When it ended.
+    pub at: UnixSeconds,
+    /// Reason in words, as the audit log has it.
+    pub reason: String,
+}
+
+/// Reads when and why a workspace's agent was disconnected last, at any replica, as the audit records in the database have it. What was
+/// before the workspace was made, or was handed over, is another's.
+///
+/// # Errors
+/// [`StoreError`].
+///
+/// Cancel safety: safe.
+pub async fn last_disconnect(parts: &ApiParts, workspace: &Workspace) -> Result<Option<LastDisconnect>, StoreError> {
+    let newest = async |event: &str| {
+        let filter = AuditFilter {
+            workspace: workspace.name.as_str(),
+            event,
+            since: Some(workspace.created_at),
+            limit: 1,
+            ..AuditFilter::default()
+        };
+        Ok::<_, StoreError>(parts.store.audit_records(&filter).await?.records.into_iter().next())
+    };
+    let Some(ended) = newest("agent_ended").await? else { return Ok(None) };
+    if newest("workspace_handed_over").await?.is_some_and(|handed| handed.id > ended.id) {
+        return Ok(None);
+    }
+    let line: serde_json::Value = serde_json::from_str(&ended.record.line).unwrap_or_default();
+    let reason = line.get("reason").and_then(serde_json::Value::as_str).unwrap_or("unknown").to_owned();
+    let at = UnixSeconds::new(i64::try_from(ended.record.at_ms / 1000).unwrap_or(i64::MAX));
+    Ok(Some(LastDisconnect { at, reason }))
 }
 
 /// Returns whether the agent of a workspace is connected to this replica.

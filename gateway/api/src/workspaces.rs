@@ -93,8 +93,20 @@ pub(super) struct WorkspaceBody {
     /// The ports that its devfile or the request for it named; for the owner only.
     #[schema(max_items = 128)]
     ports: Vec<NamedPortRow>,
+    /// When and why its agent was disconnected last; for the owner only, while audit records are kept.
+    #[schema(required)]
+    last_disconnect: Option<DisconnectRow>,
     // Those that admit the caller. The owner may reach every port, and finds all shares at `/shares`.
     shared_with_you: Vec<ShareRow>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = LastDisconnect)]
+struct DisconnectRow {
+    #[schema(format = DateTime)]
+    at: String,
+    /// In words, as the audit log has it.
+    reason: String,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -117,6 +129,9 @@ struct AgentRow {
     /// For the owner only.
     #[schema(required)]
     version: Option<String>,
+    /// Transport of its latest link: `http2` or `websocket`; for the owner only.
+    #[schema(required)]
+    via: Option<String>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -237,7 +252,13 @@ pub(super) async fn detail(
     let shared_with_you = shared.iter().map(ShareRow::new).collect();
     let ports = facts.named();
     let row = row(api, workspace, seen, managed, connected);
-    WorkspaceBody { row, port_url, path_url, agent, ports, shared_with_you }
+    let last_disconnect = match seen {
+        // What is not known is not shown: the rest of the answer does not need it.
+        Visibility::Owner => presence::last_disconnect(api, workspace).await.ok().flatten(),
+        Visibility::Shared => None,
+    };
+    let last_disconnect = last_disconnect.map(|last| DisconnectRow { at: last.at.to_string(), reason: last.reason });
+    WorkspaceBody { row, port_url, path_url, agent, ports, last_disconnect, shared_with_you }
 }
 
 /// Finds a workspace that the user may know of. A workspace that does not exist, one that the user may not see, and an
@@ -304,5 +325,6 @@ async fn agent(facts: &PortFacts<'_>, session: &LiveSession, may_reach: impl Fn(
             .map(|report| report.listening.iter().filter(|port| may_reach(**port)).map(|port| row(*port)).collect()),
         commands: commands.map(CommandRow::new).collect(),
         version: facts.is_owner.then(|| session.agent_version.clone()),
+        via: facts.is_owner.then(|| session.via().to_string()),
     }
 }

@@ -33,6 +33,7 @@ use super::{see_other, words};
 use gateway_agents::registry::{AgentReport, LiveSession};
 use gateway_api::lifecycle::managed_of;
 use gateway_api::page::browser;
+use gateway_api::presence::last_disconnect;
 use gateway_api::presence::session;
 use gateway_api::problem::{Fault, ProblemRow};
 use gateway_api::{ApiShared, Caller, shares};
@@ -83,6 +84,7 @@ struct WorkspacePage {
     accesses: Vec<OpenLine>,
     traffic: Option<TrafficDrawing>,
     history: Vec<HistoryLine>,
+    last_disconnect: Option<String>,
     open: String,
     terminal: String,
     /// Address of this page with the visitor's way back, which the browser named only once.
@@ -172,6 +174,8 @@ impl Visit<'_> {
             faults,
         );
         content.history = history;
+        let last = last_disconnect(self.api, &self.shown.workspace).await?;
+        content.last_disconnect = last.map(|last| agent::last_disconnect(&last, wall_clock()));
         Ok(page(status, &content))
     }
 
@@ -219,6 +223,7 @@ impl Visit<'_> {
             accesses: open::lines(api.accesses.open_at(name)),
             traffic: session.and_then(|session| TrafficDrawing::new(&api.traffic.of(session.id))),
             history: Vec::new(),
+            last_disconnect: None,
             open: api.address(name, None),
             terminal: terminal(api, name),
             here: way.address(name, way.follows),

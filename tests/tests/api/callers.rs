@@ -1,5 +1,9 @@
 //! Every path, asked by the owner, a stranger, nobody, and a browser that another site's page makes ask.
 
+use e2e::PATIENCE;
+use e2e::stopwatch::Stopwatch;
+use tunnel_proto::reason::Reason;
+
 use super::support::{As, SAME_ORIGIN, World, code, without_trace};
 
 /// Method, path, body, and the status for the owner.
@@ -175,6 +179,32 @@ async fn stranger_sees_of_a_shared_workspace_only_what_is_shared() {
     assert!(!seen.to_string().contains("bob") && !seen.to_string().contains("4000"), "{seen}");
     let seen = world.json("GET", "/workspaces/one", &world.dev(), "", 200).await;
     assert_eq!((seen["agent"]["ports"].as_array().unwrap().len(), &seen["connected"]), (2, &true.into()));
+}
+
+#[tokio::test]
+async fn owner_is_told_when_and_why_the_agent_was_disconnected_last() {
+    let world = World::start().await;
+    let agent = world.gateway.agent_with("one", ports(&[3000])).await;
+    let body = r#"{"shares":[{"port":3000,"audience":"user:ann"}]}"#;
+    world.json("PUT", "/workspaces/one/shares", &world.dev(), body, 200).await;
+    let (dev, ann) = (world.dev(), world.user("ann").await);
+    let shown = async |caller: &As| world.json("GET", "/workspaces/one", caller, "", 200).await;
+    assert_eq!(shown(&dev).await["last_disconnect"], serde_json::Value::Null);
+    assert_eq!(shown(&dev).await["agent"]["via"], "http2");
+    assert_eq!(shown(&ann).await["agent"]["via"], serde_json::Value::Null);
+    agent.stop().await;
+    let stopwatch = Stopwatch::start();
+    let last = loop {
+        let last = shown(&dev).await["last_disconnect"].clone();
+        if last.is_object() {
+            break last;
+        }
+        assert!(stopwatch.elapsed() < PATIENCE, "no record of it");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    };
+    assert_eq!(last["reason"], Reason::Shutdown.text(), "{last}");
+    assert!(last["at"].as_str().unwrap().ends_with('Z'), "{last}");
+    assert_eq!(shown(&ann).await["last_disconnect"], serde_json::Value::Null, "a share does not tell it");
 }
 
 fn ports(numbers: &[u16]) -> Vec<tunnel_proto::hello::Port> {

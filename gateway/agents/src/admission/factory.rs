@@ -22,7 +22,9 @@ use super::claim::Claim;
 use super::{Owners, RETRY_AFTER, displaced_by_newer, no_lane, refused, shutting_down};
 use crate::lanes::{Lane, LaneMemory, Lanes};
 use crate::peers::MaybePeers;
-use crate::registry::{AgentPorts, ClaimRefused, LiveSession, NewSession, Registry, SessionLease, SessionWay, Subject};
+use crate::registry::{
+    AgentPorts, Arrival, ClaimRefused, LiveSession, NewSession, Registry, SessionLease, SessionWay, Subject,
+};
 use crate::relays::ExpectedLane;
 use crate::resume::{self, LinkRole, ResumeVerdict};
 use gateway_auth::keys::ResumeKeys;
@@ -135,7 +137,7 @@ impl SessionFactory {
             generation: generation.or_else(|| lane.map(|lane| lane.generation)),
             way: way_of(&hello),
             instance: hello.instance,
-            peer,
+            arrival: Arrival { peer, via },
             ports: AgentPorts::of(&hello, &agreement),
             takes_relay_lanes: agreement.has(FEATURE_RELAY_LANES),
             moves: agreement.has(FEATURE_MOVES),
@@ -337,7 +339,7 @@ impl SessionFactory {
                 return Ok(None);
             }
         };
-        session.moved(peer);
+        session.moved(Arrival { peer, via: candidate.via });
         session.renew(candidate.lease.clone());
         let stats = role.tunnel(&session).stats();
         info!(

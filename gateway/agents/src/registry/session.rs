@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::Instant;
 use tunnel_link::channel_io::ChannelIo;
+use tunnel_link::grpc::Via;
 use tunnel_link::session::Session;
 use tunnel_proto::hello::{AppProtocol, HostMode, Port as PortSettings};
 use tunnel_proto::id::{Generation, SessionId};
@@ -23,6 +24,15 @@ use crate::lanes::Lanes;
 use gateway_auth::keys::ResumeKeys;
 use gateway_store::{TokenId, WorkspaceId};
 use gateway_types::{Port, UnixSeconds, UserName};
+
+/// Address of an agent's link, and its transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// The address.
+    pub peer: SocketAddr,
+    /// The transport.
+    pub via: Via,
+}
 
 /// One agent's live session, and what the agent said about its ports.
 pub struct LiveSession {
@@ -62,8 +72,8 @@ pub struct LiveSession {
     is_moving: AtomicBool,
     /// Whether the agent takes newer seals of its generation.
     pub takes_seals: bool,
-    /// Latest address of the agent.
-    peer: Mutex<SocketAddr>,
+    /// Latest address of the agent, and how it got out to here.
+    arrival: Mutex<Arrival>,
     /// Version of the agent, as it said.
     pub agent_version: String,
     /// Time at which it came up.
@@ -159,8 +169,8 @@ pub struct NewSession {
     pub takes_seals: bool,
     /// Number of the agent's process, as it said.
     pub instance: u64,
-    /// Address of the agent.
-    pub peer: SocketAddr,
+    /// Address of the agent, and its transport.
+    pub arrival: Arrival,
     /// Version of the agent, as it said.
     pub agent_version: String,
     /// Its ports, as it said.
@@ -192,7 +202,7 @@ impl LiveSession {
             moves: new.moves,
             is_moving: AtomicBool::new(false),
             takes_seals: new.takes_seals,
-            peer: Mutex::new(new.peer),
+            arrival: Mutex::new(new.arrival),
             agent_version: new.agent_version,
             since: Instant::now(),
             requests: Arc::new(Semaphore::new(new.requests_max)),
@@ -300,12 +310,18 @@ impl LiveSession {
     /// Returns the latest address of the agent.
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
-        *self.peer.lock()
+        self.arrival.lock().peer
     }
 
-    /// Notes the address of a link over which the session goes on.
-    pub fn moved(&self, peer: SocketAddr) {
-        *self.peer.lock() = peer;
+    /// Returns the transport of its latest link.
+    #[must_use]
+    pub fn via(&self) -> Via {
+        self.arrival.lock().via
+    }
+
+    /// Notes the arrival of a link over which the session goes on.
+    pub fn moved(&self, arrival: Arrival) {
+        *self.arrival.lock() = arrival;
     }
 
     /// Returns its place among the sessions of this subject. Rises once, if the session came up while that could not be

@@ -32,6 +32,8 @@ struct WorkspaceDetail {
     row: WorkspaceItem,
     port_url: String,
     path_url: Option<String>,
+    #[serde(default)]
+    last_disconnect: Option<LastDisconnect>,
     agent: Option<Agent>,
     #[serde(default)]
     ports: Vec<NamedPortRow>,
@@ -45,6 +47,18 @@ impl WorkspaceDetail {
     fn address(&self, port: Port) -> String {
         let by_path = self.path_url.as_ref().filter(|_| !port.is_terminal());
         by_path.unwrap_or(&self.port_url).replace("{port}", &port.to_string())
+    }
+}
+
+#[derive(Deserialize)]
+struct LastDisconnect {
+    at: String,
+    reason: String,
+}
+
+impl LastDisconnect {
+    fn line(&self) -> String {
+        format!("{}, {}", shown(&self.at), shown(&self.reason))
     }
 }
 
@@ -220,7 +234,8 @@ async fn show(client: &GatewayClient, args: &ShowArgs, console: &mut Console) ->
         let detail: Value = client.get(&path).await?;
         return Ok(console.finish_with(format_args!("{detail:#}")));
     }
-    let WorkspaceDetail { row, port_url, path_url, agent, ports, shared_with_you, idle } = client.get(&path).await?;
+    let WorkspaceDetail { row, port_url, path_url, last_disconnect, agent, ports, shared_with_you, idle } =
+        client.get(&path).await?;
     let listening = agent.as_ref().and_then(|agent| agent.listening.as_deref());
     let listening: Option<Vec<String>> = listening.map(|ports| ports.iter().map(PortRow::line).collect());
     let commands: Vec<_> = agent.iter().flat_map(|agent| &agent.commands).map(CommandRow::line).collect();
@@ -243,6 +258,7 @@ async fn show(client: &GatewayClient, args: &ShowArgs, console: &mut Console) ->
         ("address", shown(&row.url)),
         ("ports", shown(path_url.as_ref().unwrap_or(&port_url))),
     ];
+    rows.extend(last_disconnect.map(|last| ("disconnected", last.line())));
     match &listening {
         Some(ports) if ports.is_empty() => rows.push(("listening", "nothing".to_owned())),
         Some(ports) => rows.extend(ports.iter().map(|port| ("listening", port.clone()))),
