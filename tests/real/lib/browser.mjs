@@ -97,6 +97,16 @@ export async function signIn(page, link) {
   check("the one-time code is gone from the address", !page.url().includes("code="), page.url());
 }
 
+// Fills in the pages of the provider (apps/provider.mjs) as `name`.
+export async function signInAs(page, name) {
+  await page.waitForSelector('input[name="login"]');
+  await page.fill('input[name="login"]', name);
+  await page.fill('input[name="password"]', "any");
+  await page.click('button[type="submit"]');
+  await page.waitForSelector('form input[name="prompt"][value="consent"], form button', { state: "attached" });
+  await page.click('button[type="submit"]');
+}
+
 export function save(out, name, value) {
   writeFileSync(join(out, name), `${JSON.stringify(value, null, 2)}\n`);
 }

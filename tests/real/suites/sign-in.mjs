@@ -4,7 +4,7 @@ import { appendFileSync, existsSync, writeFileSync } from "node:fs";
 import http from "node:http";
 import https from "node:https";
 import { join } from "node:path";
-import { check, end, essential, open, options, step, until } from "../lib/browser.mjs";
+import { check, end, essential, open, options, signInAs, step, until } from "../lib/browser.mjs";
 
 const { public: site, provider, out, one, two, other, api } = options();
 // In the shape of production everything is https, on names that only this browser knows, with a certificate of our own.
@@ -41,16 +41,6 @@ async function newPage(from = context) {
   const page = await from.newPage();
   watch(page);
   return page;
-}
-
-// Fills in the provider's own pages.
-async function signInAs(page, name) {
-  await page.waitForSelector('input[name="login"]');
-  await page.fill('input[name="login"]', name);
-  await page.fill('input[name="password"]', "any");
-  await page.click('button[type="submit"]');
-  await page.waitForSelector('form input[name="prompt"][value="consent"], form button', { state: "attached" });
-  await page.click('button[type="submit"]');
 }
 
 const page = await newPage();

@@ -2,7 +2,7 @@
 
 import { existsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { check, end, essential, open, options, record, reload, step, until } from "../lib/browser.mjs";
+import { check, end, essential, open, options, record, reload, signInAs, step, until } from "../lib/browser.mjs";
 
 const { terminal, out, users, links } = options();
 const { browser, context: ann } = await open(out);
@@ -25,12 +25,7 @@ async function openAs(context, name) {
   const page = await context.newPage();
   const seen = record(page);
   await page.goto(`${terminal}/`, { waitUntil: "domcontentloaded" });
-  await page.waitForSelector('input[name="login"]');
-  await page.fill('input[name="login"]', name);
-  await page.fill('input[name="password"]', "any");
-  await page.click('button[type="submit"]');
-  await page.waitForSelector('form input[name="prompt"][value="consent"], form button', { state: "attached" });
-  await page.click('button[type="submit"]');
+  await signInAs(page, name);
   await page.waitForURL((url) => url.host === new URL(terminal).host);
   return { page, seen };
 }
