@@ -8,7 +8,7 @@ import https from "node:https";
 import { Provider } from "oidc-provider";
 
 const [port, publicUrl, clientId, secretFile] = process.argv.slice(2);
-const GROUPS = { ann: ["devs", "staff"], bob: ["staff"] };
+const GROUPS = { ann: ["devs", "staff"], bob: ["staff"], olga: ["operators", "staff"] };
 
 const provider = new Provider(`http://127.0.0.1:${port}`, {
   clients: [
