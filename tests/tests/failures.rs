@@ -126,10 +126,15 @@ fn check(answer: &Message, client: Client, row: &Row) {
     }
 }
 
-/// Asks as everybody and checks the row each time.
+/// Asks as everybody and checks the row each time. Pages, and they alone, lead to the public address.
 async fn check_row(gateway: &TestGateway, authority: &str, row: &Row) {
+    let public = format!("http://localhost:{}", gateway.addresses.public.port());
+    let links = format!("<p><a href=\"{public}/help\">Help</a> or <a href=\"{public}/\">all workspaces</a></p>");
     for client in CLIENTS {
-        check(&ask(gateway, client, authority, Some(&gateway.user_token)).await, client, row);
+        let answer = ask(gateway, client, authority, Some(&gateway.user_token)).await;
+        check(&answer, client, row);
+        assert_eq!(answer.text().contains(&links), client == Client::Browser, "{client:?}: {answer:?}");
+        assert_eq!(answer.text().contains(&public), client == Client::Browser, "{client:?}: {answer:?}");
     }
 }
 

@@ -16,6 +16,7 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
 
 use crate::fields::{GATEWAY_ERROR, GATEWAY_TRACE, tokens};
+use gateway_types::markup::escape;
 use page_look::{LonePage, STYLE};
 
 mod failure;
@@ -33,6 +34,29 @@ static PAGE_POLICY: LazyLock<String> = LazyLock::new(|| {
         "default-src 'none'; style-src 'sha256-{hash}'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
 });
+
+/// Addresses at the public host to which a page on any host leads. They are made of the configuration alone: nothing of a request, and
+/// no secret, belongs into them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublicLinks {
+    /// Address of the first page, escaped.
+    home: String,
+    /// Address of the page with help, escaped.
+    help: String,
+}
+
+impl PublicLinks {
+    /// Creates the links from whole addresses.
+    #[must_use]
+    pub fn new(home: &str, help: &str) -> Self {
+        Self { home: escape(home), help: escape(help) }
+    }
+
+    /// Writes the line of a page that leads there.
+    fn line(&self) -> String {
+        format!("<p><a href=\"{}\">Help</a> or <a href=\"{}\">all workspaces</a></p>\n", self.help, self.home)
+    }
+}
 
 /// Begin of the facts about a failure, after all that a person is to read.
 const FACTS: &str = "<dl class=\"facts\">";
@@ -57,12 +81,18 @@ pub fn wants(headers: &HeaderMap, method: &Method) -> Wants {
     if is_page { Wants::Html } else { Wants::Json }
 }
 
-/// Makes the answer for a failure. The body is empty for a HEAD request.
+/// Makes the answer for a failure; a page leads to `links`. The body is empty for a HEAD request.
 #[must_use]
-pub fn response(failure: Failure, wants: Wants, trace_id: &str, method_is_head: bool) -> Response<Bytes> {
+pub fn response(
+    failure: Failure,
+    wants: Wants,
+    links: &PublicLinks,
+    trace_id: &str,
+    method_is_head: bool,
+) -> Response<Bytes> {
     let trace = safe_trace(trace_id);
     let (body, content_type) = match wants {
-        Wants::Html => (page(failure, trace), "text/html; charset=utf-8"),
+        Wants::Html => (page(failure, links, trace), "text/html; charset=utf-8"),
         Wants::Json => (problem(failure, trace), "application/problem+json"),
     };
     let mut response = Response::new(if method_is_head { Bytes::new() } else { Bytes::from(body) });
@@ -135,15 +165,16 @@ fn safe_trace(trace_id: &str) -> &str {
     if is_plain && trace_id.len() <= 64 { trace_id } else { "unknown" }
 }
 
-fn page(failure: Failure, trace: &str) -> String {
+fn page(failure: Failure, links: &PublicLinks, trace: &str) -> String {
     let detail = failure.detail().map(|detail| format!("<dt>Detail</dt><dd>{detail}</dd>\n")).unwrap_or_default();
     let body = format!(
-        "<p>{}</p>\n<p class=\"hint\">{}</p>\n{FACTS}\n<dt>Code</dt><dd>{}</dd>\n{detail}<dt>Trace</dt><dd>{trace}</dd>\n</dl>\n",
+        "<p>{}</p>\n<p class=\"hint\">{}</p>\n{FACTS}\n<dt>Code</dt><dd>{}</dd>\n{detail}<dt>Trace</dt><dd>{trace}</dd>\n</dl>\n{}",
         failure.public_text(),
         failure.hint(),
-        failure.code()
+        failure.code(),
+        links.line()
     );
-    LonePage { title: failure.title(), head: "", body: &body, home: None }.to_html()
+    LonePage { title: failure.title(), head: "", body: &body, home: Some(&links.home) }.to_html()
 }
 
 fn problem(failure: Failure, trace: &str) -> String {

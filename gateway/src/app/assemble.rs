@@ -38,7 +38,7 @@ use gateway_edge::upstream::Upstreams;
 use gateway_edge::watches::Watches;
 use gateway_git::credentials::GitCredentials;
 use gateway_http::host::{HostRules, HostTarget};
-use gateway_http::respond::Failure;
+use gateway_http::respond::{Failure, PublicLinks};
 use gateway_net::audit::Audit;
 use gateway_net::limits::UsageLimits;
 use gateway_net::telemetry::Metrics;
@@ -232,6 +232,7 @@ fn public_host(
             limits: base.limits.clone(),
             traces: Traces::new(random_start()?),
             refusals: Arc::default(),
+            links: PublicLinks::new(&site.public("/"), &site.public("/help")),
         }),
         followers: Arc::new(EventStreams::default()),
         workspaces: Arc::new(Cache::bridging(remembered.clone())),

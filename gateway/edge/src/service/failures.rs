@@ -13,7 +13,7 @@ use super::Origin;
 use super::anonymous::overloaded;
 use super::refusals::{Refusal, Refusals};
 use crate::address::Address;
-use gateway_http::respond::{self, Failure, Wants};
+use gateway_http::respond::{self, Failure, PublicLinks, Wants};
 use gateway_net::limits::UsageLimits;
 use gateway_net::telemetry::{AnsweredBy, Metrics};
 use gateway_store::wall_clock_ms;
@@ -110,6 +110,8 @@ pub struct Failures {
     pub traces: Traces,
     /// The last of them.
     pub refusals: Arc<Refusals>,
+    /// Addresses to which their pages lead.
+    pub links: PublicLinks,
 }
 
 impl Failures {
@@ -167,7 +169,7 @@ impl Failures {
         }
         self.metrics.took(AnsweredBy::Gateway, known.began.elapsed());
         self.log(&FailureLine::of(failure, &trace), known, origin);
-        respond::response(failure, form.wants, &trace, form.is_head)
+        respond::response(failure, form.wants, &self.links, &trace, form.is_head)
     }
 
     /// Counts and logs the failure of a request that is not looked into, and makes its answer.
@@ -199,7 +201,7 @@ impl Failures {
             trace: trace.clone(),
             count: 1,
         });
-        respond::response(failure, Wants::Json, &trace, false)
+        respond::response(failure, Wants::Json, &self.links, &trace, false)
     }
 }
 

@@ -83,7 +83,7 @@ impl Edge {
         let list = self.ports_of(address, &session, &viewer).await;
         let is_head = parts.method == Method::HEAD;
         if respond::wants(&parts.headers, &parts.method) == Wants::Html && (is_head || parts.method == Method::GET) {
-            return Ok(ports::page(&list, is_head).map(ResponseBody::from));
+            return Ok(ports::page(&list, &self.failures.links, is_head).map(ResponseBody::from));
         }
         let mut response =
             self.failures.answer(Failure::NoDefaultPort, Form { wants: Wants::Json, is_head }, known, origin);

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Response};
 
-use super::PAGE_POLICY;
+use super::{PAGE_POLICY, PublicLinks};
 use gateway_types::markup::escape;
 use gateway_types::{Port, WorkspaceName};
 use page_look::LonePage;
@@ -40,8 +40,8 @@ pub struct PortList<'a> {
     pub pattern: Option<String>,
 }
 
-/// Makes the page. Names and addresses come from the gateway; nothing of the request is in it.
-pub fn page(list: &PortList<'_>, method_is_head: bool) -> Response<Bytes> {
+/// Makes the page, which leads to `public` too. Names and addresses come from the gateway; nothing of the request is in it.
+pub fn page(list: &PortList<'_>, public: &PublicLinks, method_is_head: bool) -> Response<Bytes> {
     let name = escape(list.workspace.as_str());
     let rows: String = list.links.iter().map(row).collect();
     let (text, again) = match (list.links.iter().any(|link| link.listens == Some(true)), list.links.is_empty()) {
@@ -60,8 +60,8 @@ pub fn page(list: &PortList<'_>, method_is_head: bool) -> Response<Bytes> {
         format!("<p class=\"hint\">Any other port is at <code>{pattern}</code>. For an app at this address itself, start the \
                  agent with <code>--default-port PORT</code>.</p>")
     });
-    let body = format!("<p>{text}</p>\n{list_of}{}\n", pattern.unwrap_or_default());
-    let page = LonePage { title: &name, head: &again, body: &body, home: None }.to_html();
+    let body = format!("<p>{text}</p>\n{list_of}{}\n{}", pattern.unwrap_or_default(), public.line());
+    let page = LonePage { title: &name, head: &again, body: &body, home: Some(&public.home) }.to_html();
     let mut response = Response::new(if method_is_head { Bytes::new() } else { Bytes::from(page) });
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
@@ -114,10 +114,14 @@ mod tests {
         PortLink { port, url, listens, label, protocol: "http1", open_to: Vec::new() }
     }
 
+    fn public() -> PublicLinks {
+        PublicLinks::new("http://localhost:8080/", "http://localhost:8080/help")
+    }
+
     fn text(links: Vec<PortLink>) -> String {
         let workspace = "my-app".parse().unwrap();
         let pattern = Some("http://PORT-my-app.localhost:8080/".to_owned());
-        let response = page(&PortList { workspace: &workspace, links, pattern }, false);
+        let response = page(&PortList { workspace: &workspace, links, pattern }, &public(), false);
         String::from_utf8(response.into_body().to_vec()).unwrap()
     }
 
@@ -145,6 +149,16 @@ mod tests {
     }
 
     #[test]
+    fn page_leads_to_help_and_to_all_workspaces_at_the_public_address() {
+        let text = text(Vec::new());
+        for link in
+            ["<a class=\"brand\" href=\"http://localhost:8080/\">", "<a href=\"http://localhost:8080/help\">Help</a>"]
+        {
+            assert!(text.contains(link), "{link}: {text}");
+        }
+    }
+
+    #[test]
     fn page_without_a_port_looks_again() {
         assert!(text(Vec::new()).contains("http-equiv=\"refresh\" content=\"5\""));
     }
@@ -152,7 +166,7 @@ mod tests {
     #[test]
     fn page_may_run_nothing_and_no_page_may_frame_it() {
         let workspace = "my-app".parse().unwrap();
-        let response = page(&PortList { workspace: &workspace, links: Vec::new(), pattern: None }, true);
+        let response = page(&PortList { workspace: &workspace, links: Vec::new(), pattern: None }, &public(), true);
         let policy = response.headers().get(CONTENT_SECURITY_POLICY).and_then(|value| value.to_str().ok()).unwrap();
         assert!(policy.contains("default-src 'none'") && policy.contains("frame-ancestors 'none'"), "{policy}");
         assert!(response.body().is_empty());

@@ -32,6 +32,11 @@ const TABLE: [(Failure, &str, u16, Option<&str>); 28] = [
     (Failure::Misdirected, "misdirected", 421, None),
 ];
 
+/// The links of these tests.
+fn links() -> PublicLinks {
+    PublicLinks::new("https://gw.example/", "https://gw.example/help")
+}
+
 fn text(headers: &HeaderMap, name: impl http::header::AsHeaderName) -> Option<&str> {
     headers.get(name).map(|value| value.to_str().unwrap())
 }
@@ -40,7 +45,7 @@ fn text(headers: &HeaderMap, name: impl http::header::AsHeaderName) -> Option<&s
 fn every_failure_answers_as_the_table_says() {
     for (failure, code, status, retry_after) in TABLE {
         for wants in [Wants::Html, Wants::Json] {
-            let answer = response(failure, wants, "0af7651916cd43dd", false);
+            let answer = response(failure, wants, &links(), "0af7651916cd43dd", false);
             assert_eq!(answer.status(), status, "{failure:?}");
             let headers = answer.headers();
             assert_eq!(text(headers, GATEWAY_ERROR), Some(code));
@@ -50,7 +55,7 @@ fn every_failure_answers_as_the_table_says() {
             assert_eq!(headers.contains_key(WWW_AUTHENTICATE), status == 401);
             assert_eq!(headers.contains_key(ALLOW), status == 405);
             assert_eq!(headers.contains_key(CONTENT_SECURITY_POLICY), wants == Wants::Html);
-            let head = response(failure, wants, "0af7651916cd43dd", true);
+            let head = response(failure, wants, &links(), "0af7651916cd43dd", true);
             assert!(head.body().is_empty());
             assert_eq!((head.status(), head.headers()), (answer.status(), headers));
         }
@@ -66,7 +71,7 @@ fn list_of_codes_is_the_table_s() {
 #[test]
 fn problem_document_has_the_members_of_the_contract() {
     for (failure, code, status, _) in TABLE {
-        let answer = response(failure, Wants::Json, "0af7", false);
+        let answer = response(failure, Wants::Json, &links(), "0af7", false);
         assert_eq!(text(answer.headers(), CONTENT_TYPE), Some("application/problem+json"));
         let problem: serde_json::Value = serde_json::from_slice(answer.body()).unwrap();
         assert_eq!(problem["type"], "about:blank");
@@ -76,7 +81,7 @@ fn problem_document_has_the_members_of_the_contract() {
         assert_eq!(problem["code"], code);
         assert_eq!(problem["trace_id"], "0af7");
     }
-    let overloaded = response(Failure::Overloaded { limit: "handshakes" }, Wants::Json, "0af7", false);
+    let overloaded = response(Failure::Overloaded { limit: "handshakes" }, Wants::Json, &links(), "0af7", false);
     let problem: serde_json::Value = serde_json::from_slice(overloaded.body()).unwrap();
     assert_eq!(problem["limit"], "handshakes");
 }
@@ -84,7 +89,7 @@ fn problem_document_has_the_members_of_the_contract() {
 #[test]
 fn page_is_complete_and_self_contained() {
     for (failure, code, ..) in TABLE {
-        let answer = response(failure, Wants::Html, "0af7", false);
+        let answer = response(failure, Wants::Html, &links(), "0af7", false);
         assert_eq!(text(answer.headers(), CONTENT_TYPE), Some("text/html; charset=utf-8"));
         let page = std::str::from_utf8(answer.body()).unwrap();
         assert_eq!(page.contains("<dt>Detail</dt>"), failure.detail().is_some(), "{failure:?}");
@@ -93,16 +98,39 @@ fn page_is_complete_and_self_contained() {
             assert!(page.contains(part), "{failure:?} lacks {part}");
             assert!(!part.contains(['<', '>', '&', '"']), "the words of {failure:?} need escaping");
         }
+        let own = ["<a class=\"brand\" href=\"https://gw.example/\">", "<a href=\"https://gw.example/\">"];
+        let help = "<a href=\"https://gw.example/help\">Help</a>";
+        // The icon is in the page, and says what language it is written in.
+        let mut rest = page.replace(page_look::ICON_LINK, "");
+        for link in own.into_iter().chain([help]) {
+            assert_eq!(rest.matches(link).count(), 1, "{failure:?} lacks {link}");
+            rest = rest.replace(link, "");
+        }
         for forbidden in ["<script", "http:", "https:", "url(", "@import", " style=", "href=", "src="] {
-            // The icon is in the page, and says what language it is written in.
-            assert!(!page.replace(page_look::ICON_LINK, "").contains(forbidden), "{failure:?} has {forbidden}");
+            assert!(!rest.contains(forbidden), "{failure:?} has {forbidden}");
         }
     }
 }
 
 #[test]
+fn address_of_the_public_host_cannot_break_out_of_its_link() {
+    let hostile = PublicLinks::new("https://gw.example/?a&b", "\"><script>");
+    let answer = response(Failure::NoSuchHost, Wants::Html, &hostile, "0af7", false);
+    let page = std::str::from_utf8(answer.body()).unwrap();
+    assert!(page.contains("href=\"https://gw.example/?a&amp;b\"") && !page.contains("<script"), "{page}");
+}
+
+#[test]
+fn programs_get_no_links() {
+    for (failure, ..) in TABLE {
+        let answer = response(failure, Wants::Json, &links(), "0af7", false);
+        assert!(!std::str::from_utf8(answer.body()).unwrap().contains("gw.example"), "{failure:?}");
+    }
+}
+
+#[test]
 fn page_of_a_stopped_workspace_offers_its_owner_a_link_and_no_markup() {
-    let stopped = || response(Failure::WorkspaceStopped, Wants::Html, "0af7", false);
+    let stopped = || response(Failure::WorkspaceStopped, Wants::Html, &links(), "0af7", false);
     let mut offered = stopped();
     offer_start(&mut offered, "https://gw.example/workspaces/app?host=app.zone&a=%3Cb%3E", false);
     let page = std::str::from_utf8(offered.body()).unwrap();
@@ -113,14 +141,14 @@ fn page_of_a_stopped_workspace_offers_its_owner_a_link_and_no_markup() {
         offer_start(&mut refused, hostile, false);
         assert_eq!(refused.body(), stopped().body(), "{hostile}");
     }
-    let mut head = response(Failure::WorkspaceStopped, Wants::Html, "0af7", true);
+    let mut head = response(Failure::WorkspaceStopped, Wants::Html, &links(), "0af7", true);
     offer_start(&mut head, "https://gw.example/", true);
     assert!(head.body().is_empty());
 }
 
 #[test]
 fn policy_of_the_page_allows_its_style_and_nothing_else() {
-    let answer = response(Failure::NoSuchHost, Wants::Html, "0af7", false);
+    let answer = response(Failure::NoSuchHost, Wants::Html, &links(), "0af7", false);
     let page = std::str::from_utf8(answer.body()).unwrap();
     let style = page.split_once("<style>").unwrap().1.split_once("</style>").unwrap().0;
     let hash = BASE64.encode(digest::digest(&digest::SHA256, style.as_bytes()));
@@ -134,7 +162,7 @@ fn policy_of_the_page_allows_its_style_and_nothing_else() {
 fn trace_id_that_is_not_plain_is_not_shown() {
     for hostile in ["<script>alert(1)</script>", "a\r\nset-cookie: x", "ä", &"a".repeat(65)] {
         for wants in [Wants::Html, Wants::Json] {
-            let answer = response(Failure::PortClosed, wants, hostile, false);
+            let answer = response(Failure::PortClosed, wants, &links(), hostile, false);
             assert_eq!(text(answer.headers(), GATEWAY_TRACE), Some("unknown"));
             assert!(!std::str::from_utf8(answer.body()).unwrap().contains(hostile));
         }
