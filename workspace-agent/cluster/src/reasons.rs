@@ -56,8 +56,8 @@ pub(crate) struct PodFacts {
     pub(crate) is_leaving: bool,
     /// It has come to its end, with all of its containers (Kubernetes, "Pod Lifecycle", phases): nothing of it writes any more.
     pub(crate) is_over: bool,
-    /// How far its start is; `None` once it is ready.
-    pub(crate) start: Option<StartProgress>,
+    /// How far its start is, or was when it became ready.
+    pub(crate) start: StartProgress,
     pub(crate) details: Vec<ObjectDetail>,
 }
 
@@ -107,7 +107,7 @@ impl PodFacts {
             is_started: all.any(|container| has_run(&container.state) || has_run(&container.last_state)),
             is_leaving: pod.metadata.deletion_timestamp.is_some(),
             is_over: has_ended && !containers(&status).any(is_running),
-            start: (!is_ready).then(|| start_of(pod)),
+            start: start_of(pod),
             details,
         }
     }

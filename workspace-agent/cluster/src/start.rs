@@ -6,7 +6,7 @@ use tunnel_proto::reconcile::{StartProgress, StartStep};
 /// Containers that the gateway puts before those of a devfile, which has no such names, and what each of them does.
 const BEFORE: [(&str, StartStep); 2] = [("gw-tools", StartStep::Tools), ("gw-clone", StartStep::Projects)];
 
-/// Reads a pod that is not ready. Its steps are done one after the other.
+/// Reads a pod whose agent is not known to be connected. Its steps are done one after the other.
 pub(crate) fn start_of(pod: &Pod) -> StartProgress {
     let spec = pod.spec.as_ref();
     let status = pod.status.as_ref();

@@ -233,12 +233,13 @@ impl View {
         details
     }
 
-    /// Returns how far the start of a workspace's pod is; `None` if none is about to be ready.
+    /// Returns how far the start of a workspace's pod is; `None` if none is about to be ready. A pod is ready for a moment before its
+    /// Deployment counts it, and the start goes on until then: a start never goes back.
     pub(crate) fn start_of(&self, workspace: &str) -> Option<StartProgress> {
         let seen = self.seen.get(workspace)?;
-        let wants = seen.deployment.as_ref().is_some_and(|deployment| deployment.replicas_wanted > 0);
-        let mut coming = seen.living().filter(|pod| wants && !pod.is_leaving);
-        coming.next()?.start.clone()
+        let deployment = seen.deployment.as_ref().filter(|deployment| deployment.replicas_wanted > 0)?;
+        let coming = seen.living().filter(|pod| !pod.is_leaving).min_by_key(|pod| pod.is_ready)?;
+        (!coming.is_ready || deployment.available == 0).then(|| coming.start.clone())
     }
 
     /// Returns the workspaces that have a Deployment, with its namespace.

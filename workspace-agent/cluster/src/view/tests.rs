@@ -119,6 +119,37 @@ fn pods_that_are_on_their_way_out_are_counted_until_they_are_gone() {
 }
 
 #[test]
+fn start_goes_on_until_the_deployment_counts_the_pod_and_never_back() {
+    let mut view = View::default();
+    let counted = |available: i32, version: &str| {
+        let mut deployment = deployment("w", "w", version);
+        deployment.status.as_mut().expect("a status").available_replicas = Some(available);
+        deployment
+    };
+    let done = |view: &View| view.start_of("w").map(|start| start.done);
+    let running = json!([{"name": "main", "image": "", "imageID": "", "ready": true, "restartCount": 0, "state": {"running": {}}}]);
+    let ready = json!({"conditions": [{"type": "Ready", "status": "True"}], "containerStatuses": running});
+    let placed = |name: &str, status: &Value| {
+        let mut pod = pod(name, "w", status);
+        pod.spec = serde_json::from_value(json!({"containers": [], "nodeName": "one"})).expect("a spec");
+        pod
+    };
+    view.deployment(&counted(0, "1"));
+    assert_eq!(done(&view), None, "there is no pod");
+    view.pod(&placed("w-2", &json!({})));
+    assert_eq!(done(&view), Some(1));
+    view.pod(&placed("w-2", &ready));
+    assert_eq!(done(&view), Some(2), "it is ready, and not counted");
+    view.deployment(&counted(1, "2"));
+    assert_eq!(done(&view), None, "it is over");
+    view.pod(&placed("w-1", &json!({})));
+    assert_eq!(done(&view), Some(1), "another one begins");
+    view.pod_gone(&in_ns("w-1"));
+    view.pod(&placed("w-3", &json!({})));
+    assert_eq!(done(&view), Some(1), "wherever it is in the list");
+}
+
+#[test]
 fn events_are_of_the_workspace_whose_object_they_are_about() {
     let mut view = View::default();
     for name in ["a", "a-b"] {
