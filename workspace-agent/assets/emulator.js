@@ -27,8 +27,9 @@ const COLOURS = [4, 10, 11, 12]; // asked for with "?" in place of a colour
 // says whether this page answers now.
 export function emulator(element, { on, answers }) {
   const dark = matchMedia("(prefers-color-scheme: dark)");
+  const calm = matchMedia("(prefers-reduced-motion: reduce)");
   const terminal = new Terminal({
-    cursorBlink: true,
+    cursorBlink: !calm.matches,
     fontFamily: "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace",
     fontSize: 14,
     scrollback: 10000,
@@ -36,6 +37,7 @@ export function emulator(element, { on, answers }) {
     theme: dark.matches ? THEMES.dark : THEMES.light,
   });
   dark.addEventListener("change", () => (terminal.options.theme = dark.matches ? THEMES.dark : THEMES.light));
+  calm.addEventListener("change", () => (terminal.options.cursorBlink = !calm.matches));
   const fit = new FitAddon();
   terminal.loadAddon(fit);
   const unanswered = () => !answers();

@@ -3,6 +3,7 @@
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { check, end, essential, open, options, record, signIn, step, until } from "../lib/browser.mjs";
+import { mistakes } from "../lib/pages.mjs";
 
 const { terminal, choice, project, out, link, signed } = options();
 const named = (text) => `${choice}: ${text}`;
@@ -44,6 +45,10 @@ if (choice === "continue") {
   });
 }
 await page.screenshot({ path: join(out, `${choice}.png`) });
+if (choice === "fail") {
+  await step(named("no violation of axe, in both schemes, wide and narrow"), page, out, () =>
+    mistakes(page, { shot: (form) => page.screenshot({ path: join(out, `job-${form}.png`) }) }));
+}
 await step(named("a click ends the job"), page, out, async () => {
   await page.click(`#job-${choice}`);
   await until("the page says so", 10, async () => /the job is ending|disconnected|lost|again/i.test(`${await page.textContent("#job-text")} ${await page.textContent("#status")}`));

@@ -4,7 +4,7 @@ import { spawn } from "node:child_process";
 import { delimiter, dirname, join } from "node:path";
 import { HtmlValidate } from "html-validate";
 import { check, end, essential, open, options, record, signIn, step, until } from "../lib/browser.mjs";
-import { mistakes } from "../lib/pages.mjs";
+import { adaptationMistakes, mistakes } from "../lib/pages.mjs";
 
 const { out, link, site, port, folder } = options();
 const { browser, context } = await open(out);
@@ -45,6 +45,8 @@ await step("its page shows what listens", page, out, async () => {
   if (!(await row.textContent()).includes("you alone")) return await row.textContent();
 });
 await shot("workspace");
+const ADAPTS = "in colours of the system nothing is lost, and nothing moves that is not to";
+await step(`a workspace that is ready: ${ADAPTS}`, page, out, () => adaptationMistakes(page, { stops: 12, shot: () => shot("ready-forced") }));
 await step("a port is shared and revoked in place", page, out, async () => {
   await page.getByText("Share a port").click();
   await page.getByLabel("Port", { exact: true }).fill(port);
@@ -116,6 +118,7 @@ await step("the list has trouble first, then what is used, with words and glyphs
   const states = await list.locator("#own .state").allInnerTexts();
   if (states.join() !== "● ready,◐ starting" && states.join() !== "◐ starting,● ready") return states.join();
 });
+await step(`the list: ${ADAPTS}`, list, out, () => adaptationMistakes(list, { stops: 20, shot: () => shot("list-forced", list) }));
 await step("what happens shows without a reload", list, out, async () => {
   await api("PATCH", "/workspaces/shop", { desired_state: "Stopped" });
   await list.locator('[data-name="shop"].stopped').waitFor({ timeout: 10_000 });
@@ -140,12 +143,13 @@ await step("a pin puts one first", list, out, async () => {
   if (first !== "shop") return first;
 });
 
-// Every page, in both schemes, wide and narrow.
+// Every page, in both schemes, wide and narrow. A program asks to be signed in, so that there is something to confirm.
+const { verification_uri_complete: confirm } = await (await api("POST", "/device", { machine: "ann@laptop" })).json();
 const PAGES = {
   home: "/", create: "/create", workspace: "/workspaces/shop", machine: "/workspaces/laptop", me: "/me", help: "/help", operator: "/operator",
   "operator-workspaces": "/operator/workspaces", "operator-users": "/operator/users", "operator-audit": "/operator/audit", "operator-refusals": "/operator/refusals",
   "operator-configuration": "/operator/configuration", "operator-agents": "/operator/agents",
-  device: "/.gateway/device", "signed-in": "/.gateway/signed-out", "no-page": "/none", absent: `http://${port}-laptop.localhost:${new URL(site).port}/`,
+  device: "/.gateway/device", confirm, "signed-in": "/.gateway/signed-out", "no-page": "/none", absent: `http://${port}-laptop.localhost:${new URL(site).port}/`,
 };
 const validate = new HtmlValidate({
   extends: ["html-validate:recommended"],
@@ -155,6 +159,7 @@ for (const [name, path] of Object.entries(PAGES)) {
   const address = path.startsWith("http") ? path : site + path;
   await step(`${name}: no violation of axe, in both schemes, wide and narrow`, page, out, () =>
     mistakes(page, { each: () => page.goto(address, { waitUntil: "load" }), shot: (form) => shot(`${name}-${form}`) }));
+  await step(`${name}: ${ADAPTS}`, page, out, () => adaptationMistakes(page, { stops: 3, shot: () => shot(`${name}-forced`) }));
   await step(`${name}: its HTML is valid`, page, out, async () => {
     const source = await (await page.goto(address)).text();
     const report = await validate.validateString(source);

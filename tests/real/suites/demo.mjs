@@ -4,6 +4,7 @@
 import { existsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { check, end, essential, fail, ok, open, options, record, save, step, until } from "../lib/browser.mjs";
+import { adaptationMistakes, mistakes } from "../lib/pages.mjs";
 
 const { link, out, direct } = options();
 const { browser, context } = await open(out);
@@ -58,15 +59,40 @@ await step("the round trips go on meanwhile, none lost", page, out, async () => 
   if ((await text("ws-lost")) !== "0" || (await text("ws-reconnects")) !== "0") return `lost ${await text("ws-lost")}, reconnects ${await text("ws-reconnects")}`;
 });
 await page.screenshot({ path: join(out, "cards.png"), fullPage: true });
-await context.newPage().then(async (narrow) => {
-  await narrow.setViewportSize({ width: 390, height: 844 });
-  await narrow.goto(page.url(), { waitUntil: "domcontentloaded" });
-  await narrow.waitForTimeout(1_500);
-  const wider = await narrow.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
-  check("the page fits a phone", wider <= 0, `${wider} px too wide`);
-  await narrow.screenshot({ path: join(out, "phone.png"), fullPage: true });
-  await narrow.close();
-});
+await step("the sample app: no violation of axe, in both schemes, wide and narrow", page, out, () =>
+  mistakes(page, { shot: (form) => page.screenshot({ path: join(out, `app-${form}.png`), fullPage: true }) }));
+await step("in colours of the system nothing is lost, and nothing moves that is not to", page, out, () =>
+  adaptationMistakes(page, { stops: 6, shot: () => page.screenshot({ path: join(out, "forced.png"), fullPage: true }) }));
+// What the gateway itself says at hosts of workspaces, and to who has no session.
+async function says(name, address, code, status, within = context) {
+  const other = await within.newPage();
+  await step(`the page of ${name}: no violation of axe, in both schemes, wide and narrow`, other, out, async () => {
+    const answer = await other.goto(address, { waitUntil: "domcontentloaded" });
+    if (answer.status() !== status || answer.headers()["gateway-error"] !== code) return `status ${answer.status()}, ${answer.headers()["gateway-error"]}`;
+    return mistakes(other, { shot: (form) => other.screenshot({ path: join(out, `${code}-${form}.png`), fullPage: true }) });
+  });
+  return other;
+}
+if (!direct) {
+  const { port, hostname } = new URL(page.url());
+  const site = `http://localhost:${port}`;
+  const name = hostname.replace(/^\d+-/, "");
+  const closed = await says("a closed port", `http://1-${name}:${port}/`, "port_closed", 502);
+  await step("it leads to help and to all workspaces at the public address", closed, out, async () => {
+    await closed.getByRole("link", { name: "Help", exact: true }).click();
+    await closed.waitForURL(`${site}/help`);
+    await closed.goBack();
+    await closed.getByRole("link", { name: "Workspace Gateway" }).click();
+    await closed.waitForURL(`${site}/`);
+  });
+  await closed.close();
+  // The demo keeps the gateway's own ports out of reach.
+  await (await says("a port that is not allowed", `http://${port}-${name}:${port}/`, "port_not_allowed", 403)).close();
+  await (await says("no such host", `http://1-none.localhost:${port}/`, "no_such_host", 404)).close();
+  const stranger = await browser.newContext({ viewport: { width: 1280, height: 800 } });
+  await says("a sign-in that is needed", `${site}/`, "sign_in_required", 401, stranger);
+  await stranger.close();
+}
 if (seen.errors.length === 0) ok("no error in the browser");
 else for (const message of new Set(seen.errors)) fail(`error in the browser: ${message}`);
 save(out, "record.json", seen);

@@ -2,7 +2,9 @@
 
 import { spawn } from "node:child_process";
 import { get } from "node:http";
+import { join } from "node:path";
 import { end, essential, open, options, signIn, step, until } from "../lib/browser.mjs";
+import { mistakes } from "../lib/pages.mjs";
 
 const { app, name, terminal, site, out, link } = options();
 const token = process.env.REAL_USER_TOKEN;
@@ -105,7 +107,13 @@ await essential("its link asks, and one click leads to the page that was asked f
   await ask("PATCH", "", { idle_minutes: 600 });
   const woken = await context.newPage();
   await woken.goto(`${app}/some/page?x=1`, { waitUntil: "domcontentloaded" });
+  await woken.getByRole("link", { name: "Start it" }).waitFor();
+  const found = await mistakes(woken, { shot: (form) => woken.screenshot({ path: join(out, `stopped-${form}.png`), fullPage: true }) });
+  if (found) return found;
   await woken.click("a.primary");
+  await woken.getByRole("button", { name: "Start", exact: true }).waitFor();
+  const wake = await mistakes(woken, { shot: (form) => woken.screenshot({ path: join(out, `wake-${form}.png`), fullPage: true }) });
+  if (wake) return wake;
   if (!(await woken.textContent("body")).includes(reason)) return "the page does not say why it is stopped";
   if ((await ask("GET", "")).state.desired !== "Stopped") return "a link alone has started it";
   const began = Date.now();

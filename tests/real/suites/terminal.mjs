@@ -3,6 +3,7 @@
 import { existsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { check, end, essential, open, options, record, reload, signInAs, step, until } from "../lib/browser.mjs";
+import { adaptationMistakes, mistakes } from "../lib/pages.mjs";
 
 const { terminal, out, users, links } = options();
 const { browser, context: ann } = await open(out);
@@ -169,6 +170,8 @@ await step("it is dark or light, as the system is", page, out, async () => {
   await page.screenshot({ path: join(out, "light.png") });
   if (dark === light) return `both are ${dark}`;
 });
+await step("no violation of axe, in both schemes, wide and narrow", page, out, () =>
+  mistakes(page, { shot: (form) => page.screenshot({ path: join(out, `page-${form}.png`) }) }));
 await step("a key leads out of the terminal, and a second terminal is a tab away", page, out, async () => {
   await page.locator("#screen").click();
   await page.keyboard.press("Shift+F6");
@@ -179,6 +182,8 @@ await step("a key leads out of the terminal, and a second terminal is a tab away
   await shows(page, "$");
   if ((await screen(page)).includes("number-1-")) return "the screen of the other one";
 });
+await step("in colours of the system nothing is lost, and nothing moves that is not to", page, out, () =>
+  adaptationMistakes(page, { shot: () => page.screenshot({ path: join(out, "forced.png") }) }));
 await step("a shell that ends says with which status", page, out, async () => {
   await type(page, "exit 3\n");
   await until("the end", 20, async () => (await page.textContent("#status")).includes("ended with status 3"));
