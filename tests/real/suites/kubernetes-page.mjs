@@ -1,13 +1,15 @@
 // The page of a workspace in a real Chromium, with a real cluster behind it: a stopped one is offered to be started, its start is
-// followed without anybody pressing anything, and it opens; one that cannot start says why while one looks. Run by kubernetes-page.sh.
+// followed without anybody pressing anything, and it opens; one that cannot start says why while one looks; one is made, stopped, started
+// and ended by what the pages have. Run by kubernetes-page.sh.
 //
 // Nodes and pods are played, so the agent that a pod would run is started here, once the cluster says that the pod runs.
 
-import { spawn } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { check, end, essential, open, options, record, save, signIn, step, until } from "../lib/browser.mjs";
 
-const { out, link, site, app, broken, agent, gateway, token } = options();
+const { out, link, site, app, port, broken, agent, gateway, token, kubectl, kubeconfig } = options();
 const { browser, context } = await open(out);
 const page = await context.newPage();
 const seen = record(page);
@@ -68,7 +70,12 @@ await step("and waits for the agent", page, out, async () => {
   if (page.url().startsWith(app)) return "it left already";
 });
 await shot("running");
-const child = spawn(agent, ["run", "--gateway", gateway, "--token-file", token], { stdio: "ignore", env: { ...process.env, NO_COLOR: "1" } });
+function startAgent(file) {
+  const started = spawn(agent, ["run", "--gateway", gateway, "--token-file", file], { stdio: "ignore", env: { ...process.env, NO_COLOR: "1" } });
+  process.on("exit", () => started.kill("SIGTERM"));
+  return started;
+}
+const child = startAgent(token);
 await step("once the agent is there, it opens what was asked for first", page, out, async () => {
   await page.waitForURL(wanted, { timeout: 30_000 });
   const shown = await page.locator("body").textContent();
@@ -91,10 +98,104 @@ await step("and can be stopped there", page, out, async () => {
 });
 await shot("stopped-again");
 
+child.kill("SIGTERM");
+
+// --- made, stopped, started and ended by what the pages have --------------------------------------------------------------------
+
+const cluster = (...words) => execFileSync(kubectl, ["--kubeconfig", kubeconfig, "--cache-dir", join(out, "kubectl"), "-n", "ws-made", ...words], { encoding: "utf8" });
+// The phase of its pod, as the cluster says; nothing without one.
+const phase = () => cluster("get", "pods", "-o", "jsonpath={.items[*].status.phase}");
+const DEVFILE = (line) => `schemaVersion: 2.2.0
+components:
+  - name: main
+    attributes: {gateway/inject-editor: true}
+    container:
+      ${line}
+      endpoints: [{name: app, targetPort: ${port}}]
+`;
+const starts = [];
+await page.exposeBinding("noteSteps", (_, steps) => {
+  if (steps && starts.at(-1) !== steps) starts.push(steps);
+});
+await page.addInitScript(() => {
+  addEventListener("DOMContentLoaded", () => {
+    const note = () => window.noteSteps([...document.querySelectorAll("#start li")].map((row) => `${row.className}: ${row.textContent}`).join(", "));
+    note();
+    new MutationObserver(note).observe(document.body, { childList: true, subtree: true });
+  });
+});
+
+await essential("a devfile with a mistake is found at its line while it is typed", page, out, async () => {
+  await page.goto(`${site}/create`);
+  await page.locator("#cluster-name").fill("made");
+  await page.locator("#cluster-devfile").fill(DEVFILE("imag"));
+  await page.locator("#cluster-devfile").evaluate((area) => area.setSelectionRange(area.value.indexOf("imag") + 4, area.value.indexOf("imag") + 4));
+  await page.locator("#cluster-devfile").pressSequentially("e: [example.net/slow:1");
+  await page.locator("#cluster-found a[data-line]").first().waitFor({ timeout: 10_000 });
+  if ((await page.locator("#cluster-devfile").inputValue()) !== DEVFILE("image: [example.net/slow:1")) return await page.locator("#cluster-devfile").inputValue();
+  await shot("mistake");
+  await page.locator("#cluster-found a[data-line]").first().click();
+  const chosen = await page.locator("#cluster-devfile").evaluate((area) => area.value.slice(0, area.selectionStart).split("\n").length);
+  if (chosen < 6 || chosen > 8) return `line ${chosen}: ${await page.locator("#cluster-found").innerText()}`;
+});
+await essential("once mended it is made in the cluster, which is watched", page, out, async () => {
+  await page.locator("#cluster-devfile").fill(DEVFILE("image: example.net/slow:1"));
+  await until("that nothing is found", 10, async () => (await page.locator("#cluster-found .mistake").count()) === 0);
+  await page.locator("#cluster").getByRole("button", { name: "Create it" }).click();
+  await page.waitForURL(`${site}/workspaces/made?follow=1*`);
+});
+await essential("the page says what is done, and it is so", page, out, async () => {
+  await page.locator("#start .done", { hasText: "its objects are in the cluster" }).waitFor({ timeout: 20_000 });
+  const [pod, steps] = [phase(), await page.locator("#start").innerText()];
+  // Its pod takes ten seconds to run.
+  if (pod !== "Pending") return `its pod is ${pod || "not there"}`;
+  if ((await page.locator("#start .now").count()) !== 1 || (await page.locator("#start .done", { hasText: "its agent" }).count()) !== 0) return steps;
+  if (!/^◐ starting/.test(await page.locator("#status .state").innerText())) return await page.locator("#status .state").innerText();
+});
+await shot("made");
+let made;
+await essential("and is ready once its pod runs and its agent is there", page, out, async () => {
+  await page.getByText("Its agent is about to connect.").waitFor({ timeout: 30_000 });
+  if (phase() !== "Running") return `its pod is ${phase()}`;
+  const file = join(out, "made.token");
+  writeFileSync(file, Buffer.from(cluster("get", "secret", "made-file", "-o", "jsonpath={.data.agent-token}"), "base64"), { mode: 0o600 });
+  made = startAgent(file);
+  await page.locator("#status .state.ready").waitFor();
+  if (!/^● ready/.test(await page.locator("#status .state").innerText())) return await page.locator("#status .state").innerText();
+});
+await shot("ready");
+await step("what was shown in between only went on", page, out, () => {
+  const done = starts.map((steps) => steps.split("done: ").length - 1);
+  if (done.length < 2 || done.some((count, at) => count < (done[at - 1] ?? 0))) return starts.join(" | ");
+  console.log(`the page showed ${done.join(", ")} steps done`);
+});
+await essential("a button stops it, and its pod ends", page, out, async () => {
+  await page.getByRole("button", { name: "Stop", exact: true }).click();
+  await until("Stopping", 10, async () => /^Stopp/.test(await text("state").catch(() => "")));
+  made.kill("SIGTERM");
+  await until("Stopped", 30, async () => (await text("state").catch(() => "")) === "Stopped");
+  if (phase() !== "") return `its pod is ${phase()}`;
+});
+await essential("a button starts it again, in a new pod", page, out, async () => {
+  await page.getByRole("button", { name: "Start", exact: true }).click();
+  await page.locator("#start .done", { hasText: "its objects are in the cluster" }).waitFor({ timeout: 20_000 });
+  await until("a pod", 10, () => phase() === "Pending");
+});
+await step("it is ended by its name and a button, with all that was made", page, out, async () => {
+  await page.locator("#confirm").fill("made");
+  await page.getByRole("button", { name: "Delete it with its storage" }).click();
+  await page.getByText("It is being deleted").first().waitFor();
+  await until("Terminated", 40, async () => (await text("state").catch(() => "")) === "Terminated");
+  if (cluster("get", "namespace", "ws-made", "--ignore-not-found", "-o", "name") !== "") return "its namespace is there";
+  await page.reload();
+  await page.getByRole("button", { name: "Forget made" }).click();
+  await page.waitForURL(`${site}/`);
+  if ((await page.locator('[data-name="made"]').count()) !== 0) return "it is in the list";
+});
+
 // Chromium writes the status of the page that says that the workspace is stopped to its console.
 const unexplained = seen.errors.filter((message) => !/status of 503/.test(message));
 check("no error in the browser", unexplained.length === 0, unexplained.join("; "));
-save(out, "record.json", { ...seen, states, streams });
-child.kill("SIGTERM");
+save(out, "record.json", { ...seen, states, streams, starts });
 await browser.close();
 end();

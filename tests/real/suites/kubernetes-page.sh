@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The page of a workspace, driven by a real Chromium, with a real cluster agent and a real Kubernetes behind it: a stopped workspace
-# offers to be started, the page shows how far that is, and opens what was asked for once it runs.
+# offers to be started, the page shows how far that is, and opens what was asked for once it runs; one is made, stopped, started and ended
+# there.
 source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/common.sh"
 source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/kubernetes.sh"
 source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/workspaces.sh"
@@ -28,7 +29,8 @@ check "and is stopped" state_within 60 page Stopped
 create unique broken "$(devfile example.net/missing:1)" >>"$OUT/created.json" || fail "the workspace is not taken"
 
 helper page 240 node "$REAL/suites/kubernetes-page.mjs" --out "$OUT" --link "$(sign_in_link)" --site "http://localhost:$PUBLIC" \
-  --app "http://$(host_of "$PORT" page)" --broken broken --agent "$REAL_AGENT" --gateway "http://127.0.0.1:$AGENTS" --token "$OUT/page.token"
+  --app "http://$(host_of "$PORT" page)" --broken broken --agent "$REAL_AGENT" --gateway "http://127.0.0.1:$AGENTS" --token "$OUT/page.token" \
+  --port "$PORT" --kubectl "$PARTS/kubectl" --kubeconfig "$KUBECONFIG_ADMIN"
 grep '^the page showed' "$OUT/page.log" | sed "s/^/note  $SUITE: /"
 
 # The command line follows the same stream: states between two looks are told too.
