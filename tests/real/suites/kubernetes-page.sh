@@ -30,7 +30,7 @@ create unique broken "$(devfile example.net/missing:1)" >>"$OUT/created.json" ||
 
 helper page 240 node "$REAL/suites/kubernetes-page.mjs" --out "$OUT" --link "$(sign_in_link)" --site "http://localhost:$PUBLIC" \
   --app "http://$(host_of "$PORT" page)" --broken broken --agent "$REAL_AGENT" --gateway "http://127.0.0.1:$AGENTS" --token "$OUT/page.token" \
-  --port "$PORT" --kubectl "$PARTS/kubectl" --kubeconfig "$KUBECONFIG_ADMIN"
+  --port "$PORT" --reconciler "${PIDS[agent]}" --kubectl "$PARTS/kubectl" --kubeconfig "$KUBECONFIG_ADMIN"
 grep '^the page showed' "$OUT/page.log" | sed "s/^/note  $SUITE: /"
 
 # The command line follows the same stream: states between two looks are told too.
