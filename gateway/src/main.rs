@@ -12,8 +12,8 @@ use gateway::demo;
 use gateway_cli::files::allow_open_files;
 use gateway_cli::{
     Cli, Console, Exit, GatewayCommand, asks_for_json, preflight, run_audit, run_ci_run, run_cluster, run_completions,
-    run_config, run_environment, run_forward, run_git_credential, run_login, run_logout, run_man, run_replicas,
-    run_ssh, run_ssh_config, run_token, run_user, run_whoami, run_workspace,
+    run_config, run_environment, run_explain, run_forward, run_git_credential, run_login, run_logout, run_man,
+    run_replicas, run_ssh, run_ssh_config, run_token, run_user, run_whoami, run_workspace,
 };
 use gateway_config::{Config, process_environment};
 use gateway_net::inherited::InheritedSockets;
@@ -76,6 +76,7 @@ async fn run(cli: &Cli, env: &BTreeMap<String, String>, is_json: bool) -> ExitCo
         GatewayCommand::CiRun(args) => return run_ci_run(args).await,
         GatewayCommand::Config(args) => run_config(cli, args, env, &mut console),
         GatewayCommand::Login(args) => run_login(args, env, &mut console).await,
+        GatewayCommand::Explain(args) => run_explain(args, env, &mut console).await,
         GatewayCommand::Whoami(args) => run_whoami(cli, args, env, &mut console).await,
         GatewayCommand::Logout(args) => run_logout(args, env, &mut console).await,
         GatewayCommand::Workspace(args) => run_workspace(cli, args, env, &mut console, wall_clock()).await,

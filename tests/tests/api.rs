@@ -28,6 +28,8 @@ mod device;
 mod doors;
 #[path = "api/downloads.rs"]
 mod downloads;
+#[path = "api/explain.rs"]
+mod explain;
 #[path = "api/external.rs"]
 mod external;
 #[path = "api/operators.rs"]

@@ -17,6 +17,7 @@ use crate::admission::Candidate;
 use crate::registry::{LiveSession, Subject};
 use crate::service::PassingBody;
 use gateway_types::WorkspaceName;
+use gateway_types::failed_request::FailedRequest;
 
 /// A boxed future: a trait object cannot return another one.
 pub type PeerFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -58,6 +59,11 @@ pub trait Peers: fmt::Debug + Send + Sync + 'static {
         workspace: &'a WorkspaceName,
         session: SessionId,
     ) -> PeerFuture<'a, bool>;
+
+    /// Asks the other replicas for a failed request, by its trace id.
+    ///
+    /// Cancel safety: safe.
+    fn explain<'a>(&'a self, trace: &'a str) -> PeerFuture<'a, Option<FailedRequest>>;
 
     /// Finds the session of a workspace or cluster whose agent dialed another replica: makes a relay lane, or a hop lane, if
     /// there is none. The latter is all that clusters have, and no conversation about their workspaces goes over it.

@@ -15,8 +15,10 @@ use serde::Serialize;
 use super::problem::ProblemBody;
 use super::{Caller, page};
 use crate::stack::Delivery;
+use gateway_edge::service::FailureWords;
 use gateway_http::fields::GATEWAY_TRACE;
 use gateway_http::respond::{Wants, wants};
+use gateway_types::failed_request::Side;
 
 /// The description of this API (OpenAPI 3.1), made of its types and handlers: see `openapi`.
 const OPENAPI: &str = include_str!("openapi.json");
@@ -82,6 +84,26 @@ pub struct RefusalCode {
     pub detail: Option<&'static str>,
     /// What the log says.
     pub message: &'static str,
+    /// Explanation.
+    pub why: FailureWords,
+}
+
+impl RefusalCode {
+    /// Makes the refusal of a request to the API, or of a call of a service. What exactly is wrong is in the answer, which repeats
+    /// parts of the request: what is kept has fixed words.
+    pub(crate) fn new(code: &'static str, detail: Option<&'static str>, message: &'static str) -> Self {
+        let side = match code {
+            "overloaded" if detail == Some("store") => Side::Replica,
+            "overloaded" | "too_many" | "quota_exceeded" => Side::Limit,
+            "sign_in_required" | "forbidden" | "not_operator" | "not_found" => Side::Policy,
+            "agent_absent" | "agent_too_old" | "call_timeout" => Side::Agent,
+            "draining" | "unavailable" | "internal" => Side::Replica,
+            _ => Side::Client,
+        };
+        let what = "A page, the API or a service of the gateway refused the request.";
+        let to_do = "The answer says what is wrong with it, and its code is in the reference of errors.";
+        Self { code, detail, message, why: FailureWords { side, what, to_do } }
+    }
 }
 
 /// Layer that adds to every answer the trace id, also inside a problem document, and the headers against keeping and
@@ -100,7 +122,7 @@ pub(super) async fn seal(caller: Caller, request: Request, next: Next) -> AxumRe
         } else {
             *response.body_mut() = Body::from(document.to_string());
         }
-        response.extensions_mut().insert(RefusalCode { code, detail, message: "request to the API failed" });
+        response.extensions_mut().insert(RefusalCode::new(code, detail, "request to the API failed"));
     }
     if is_head {
         response.extensions_mut().remove::<Delivery>();

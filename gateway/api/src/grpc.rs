@@ -102,7 +102,7 @@ impl Services {
         let mut response =
             answered.unwrap_or_else(|_elapsed| status::late("the call was not answered in time").into_http());
         if let Some(code) = status::code_of(&response) {
-            response.extensions_mut().insert(RefusalCode { code, detail: None, message: "call of a service failed" });
+            response.extensions_mut().insert(RefusalCode::new(code, None, "call of a service failed"));
         }
         response.extensions_mut().insert(Delivery::Messages);
         status::seal(response.headers_mut(), &trace);

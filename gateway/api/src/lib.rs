@@ -23,6 +23,7 @@ mod device;
 mod environments;
 pub mod etag;
 pub mod events;
+mod explain;
 pub mod external;
 mod git_credentials;
 mod grpc;
@@ -69,6 +70,7 @@ use gateway_auth::public_ports::PublicPorts;
 use gateway_auth::request::{Identities, OfferedCredential};
 use gateway_auth::site::Site;
 use gateway_ci::downloads::Downloads;
+use gateway_edge::service::FailedRequests;
 use gateway_edge::watches::Watches;
 use gateway_git::credentials::GitCredentials;
 use gateway_http::host::HostRules;
@@ -149,6 +151,8 @@ pub struct ApiParts {
     pub git: Arc<GitCredentials>,
     /// External workspaces that one user may make.
     pub external_max: u32,
+    /// Failed requests of this replica.
+    pub failed: Arc<FailedRequests>,
     /// What operators alone see.
     pub admin: AdminParts,
     /// Drain to which requests belong.
@@ -349,6 +353,7 @@ fn routes() -> Vec<Route> {
         ("/agents", &["get"], get(agents::list)),
         ("/agents/{name}", &["get"], get(agents::show)),
         ("/replicas", &["get"], get(replicas::list)),
+        ("/failures/{trace}", &["get"], get(explain::explain)),
         ("/ci/pipeline", &["get"], get(ci::pipeline)),
         ("/ci/agents/{sha256}", &["get"], get(ci::agent)),
         ("/tokens", &["get", "post"], get(tokens::list).post(tokens::create)),

@@ -17,7 +17,7 @@ use utoipa::{Modify, OpenApi as _};
 use self::settle::settle;
 use super::environments::{hook, prepare, records, templates};
 use super::{
-    admin, agents, answer, ci, clusters, device, events, external, git_credentials, idle, lifecycle, replicas,
+    admin, agents, answer, ci, clusters, device, events, explain, external, git_credentials, idle, lifecycle, replicas,
     sessions, shares, tokens, whoami, workspaces,
 };
 
@@ -62,6 +62,7 @@ use super::{
         clusters::usage,
         clusters::orphans,
         clusters::remove_orphan,
+        explain::explain,
         replicas::list,
         tokens::list,
         tokens::create,

@@ -99,6 +99,7 @@ async fn api_of(store: Store, templates: Arc<TemplateFiles>) -> Api {
         definitions: Arc::new(NoCi),
         git: GitCredentials::new(store.clone(), &[], Arc::new(gateway_store::wall_clock)).unwrap(),
         external_max: 10,
+        failed: Arc::default(),
         admin: AdminParts {
             operators: Operators { names: vec![OPERATOR.parse().unwrap()], ..Operators::default() },
             settings: Vec::new(),

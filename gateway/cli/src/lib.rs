@@ -21,6 +21,7 @@ mod config;
 mod console;
 pub mod credentials;
 mod environment;
+mod explain;
 pub mod files;
 mod forward;
 mod git_credential;
@@ -61,6 +62,7 @@ pub use completions::{CompletionsArgs, ManArgs, run_completions, run_man};
 pub use config::run_config;
 pub use console::Console;
 pub use environment::run_environment;
+pub use explain::{ExplainArgs, run_explain};
 pub use forward::{BadForwarding, ForwardArgs, Forwarding, run_forward};
 pub use git_credential::{
     GitCredentialArgs, GitCredentialCommand, RemoveGitCredentialArgs, SetGitCredentialArgs, run_git_credential,
@@ -203,6 +205,8 @@ pub enum GatewayCommand {
     Whoami(WhoAmIArgs),
     /// Revoke what the sign-in gave, and forget it.
     Logout(LogoutArgs),
+    /// Explain a request that failed, by the trace id of its answer.
+    Explain(ExplainArgs),
     /// Make, list, rotate or revoke tokens of agents and users.
     Token(TokenArgs),
     /// Make, start, stop and end workspaces, open them, and share their ports.
@@ -469,6 +473,7 @@ impl GatewayCommand {
             | Self::Login(_)
             | Self::Whoami(_)
             | Self::Logout(_)
+            | Self::Explain(_)
             | Self::Token(_)
             | Self::Workspace(_)
             | Self::User(_)

@@ -111,6 +111,7 @@ impl Site {
                 run_workspace(&cli, args, &env, console, UnixSeconds::new(1_800_000_000)).await
             }
             GatewayCommand::Login(args) => run_login(args, &env, console).await,
+            GatewayCommand::Explain(args) => run_explain(args, &env, console).await,
             GatewayCommand::Whoami(args) => run_whoami(&cli, args, &env, console).await,
             GatewayCommand::Logout(args) => run_logout(args, &env, console).await,
             GatewayCommand::Environment(args) => run_environment(args, &env, console).await,

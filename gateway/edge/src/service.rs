@@ -4,6 +4,7 @@ mod absent;
 mod access;
 mod anonymous;
 mod authorise;
+mod failed_requests;
 mod failures;
 mod hosts;
 mod idle_notice;
@@ -29,7 +30,8 @@ use tunnel_link::drain::Drain;
 
 pub use self::access::Access;
 pub use self::anonymous::{checked, overloaded, tried};
-pub use self::failures::{FailureLine, Failures, Form, RequestFacts, Traces};
+pub use self::failed_requests::{FAILED_REQUESTS_MAX, FailedRequests};
+pub use self::failures::{FailureLine, FailureWords, Failures, Form, RequestFacts, Traces};
 pub use self::hosts::Hosts;
 pub use self::neighbours::Neighbours;
 pub use self::refusals::{REFUSALS_MAX, Refusal, Refusals};

@@ -11,6 +11,7 @@ use gateway_store::{
     CLAIMS_MAX, ClaimResult, DifferingPlace, Incarnation, ProvedAgent, SealedAdmission, SealedAgent, SealedGeneration,
     SessionClaim, SessionKey, SessionOwner, wall_clock,
 };
+use gateway_types::failed_request::FailedRequest;
 use gateway_types::{UnixSeconds, WorkspaceName};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, timeout, timeout_at};
@@ -303,6 +304,31 @@ impl Replica {
                 self.check_places(&sessions).await;
             }
         }
+    }
+
+    /// Asks all other replicas for a failed request. One that does not answer in time may have it.
+    pub(crate) async fn ask_for_failed(&self, trace: &str) -> Option<FailedRequest> {
+        if !self.searches.may_question() {
+            return None;
+        }
+        let until = Instant::now() + QUESTION_TIME;
+        let mut questions = JoinSet::new();
+        for (replica, url) in self.members.living() {
+            if replica == self.incarnation.get() {
+                continue;
+            }
+            let (connections, trace) = (self.connections.clone(), trace.to_owned());
+            drop(questions.spawn(async move {
+                let peer = connections.to(replica, &url);
+                connections.explain(&peer, trace).await.ok().flatten()
+            }));
+        }
+        while let Ok(Some(answer)) = timeout_at(until, questions.join_next()).await {
+            if let Ok(Some(found)) = answer {
+                return Some(found);
+            }
+        }
+        None
     }
 
     /// Asks all other replicas where the session of a workspace is. `None` if all say that it is not there.

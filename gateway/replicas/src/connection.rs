@@ -13,6 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use gateway_net::host_sockets;
 use gateway_net::peers::{PeerRefused, PeerTls};
+use gateway_types::failed_request::FailedRequest;
 use http::header::{CONTENT_TYPE, HeaderValue, TE};
 use http::uri::{Authority, Scheme};
 use http::{Method, Request, Response, Uri};
@@ -35,7 +36,8 @@ use crate::lane_body::{HopBody, LaneBody};
 use crate::service::CARRY_LANE;
 use crate::wire::peers_client::PeersClient;
 use crate::wire::{
-    Announcement, Displaced, Introduction, LaneWish, SessionPlace, SessionQuery, WantedLane, WorkspaceQuery,
+    Announcement, Displaced, FailedRequestQuery, Introduction, LaneWish, SessionPlace, SessionQuery, WantedLane,
+    WorkspaceQuery,
 };
 
 /// Time limit for a connection to come up.
@@ -260,6 +262,25 @@ impl PeerConnections {
         match in_time(client.find_session(query)).await? {
             Ok(place) => Ok(Some(place.into_inner())),
             Err(status) if status.code() == tonic::Code::NotFound => Ok(None),
+            Err(status) => Err(status.into()),
+        }
+    }
+
+    /// Asks a replica for a failed request that it answered.
+    ///
+    /// # Errors
+    /// [`PeerError`].
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn explain(&self, peer: &PeerConnection, trace: String) -> Result<Option<FailedRequest>, PeerError> {
+        let mut client = self.client(peer).await?;
+        match in_time(client.explain(FailedRequestQuery { trace_id: trace })).await? {
+            // One of a later version that has more to say is not shown, rather than shown in part.
+            Ok(explained) => Ok(serde_json::from_slice(&explained.into_inner().failed).ok()),
+            Err(status) if status.code() == tonic::Code::NotFound => Ok(None),
+            // An earlier version does not know the call.
+            Err(status) if status.code() == tonic::Code::Unimplemented => Ok(None),
             Err(status) => Err(status.into()),
         }
     }

@@ -11,6 +11,7 @@ use gateway_agents::registry::{LiveSession, Registry, Subject};
 use gateway_agents::relays::ExpectedLane;
 use gateway_store::{ClaimResult, Incarnation, SessionClaim, SessionKey, Store, StoreError, WorkspaceId};
 use gateway_types::WorkspaceName;
+use gateway_types::failed_request::FailedRequest;
 use http::Response;
 use hyper::body::Incoming;
 use tokio::sync::mpsc;
@@ -469,6 +470,10 @@ impl Peers for Replica {
                 Err(_elapsed) => false,
             }
         })
+    }
+
+    fn explain<'a>(&'a self, trace: &'a str) -> PeerFuture<'a, Option<FailedRequest>> {
+        Box::pin(self.ask_for_failed(trace))
     }
 
     fn find<'a>(&'a self, subject: &'a Subject) -> PeerFuture<'a, FoundSession> {

@@ -1,6 +1,7 @@
 //! The answering half of what replicas say to each other. A caller of another role gets nothing: its connection does not
 //! come up. A hop never hops again: only sessions of this process are found here.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use gateway_agents::registry::{LiveSession, Registry, Subject};
 use gateway_agents::service::{AgentBody, AgentService};
 use gateway_net::telemetry::{ChangeWay, Metrics};
+use gateway_types::failed_request::FailedRequest;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use tokio::time::timeout;
@@ -28,7 +30,8 @@ use crate::hop::Hops;
 use crate::lane_body::WindowedBody;
 use crate::wire::peers_server::{Peers, PeersServer};
 use crate::wire::{
-    Announcement, Displaced, Done, Introduction, LaneWish, SessionPlace, SessionQuery, WantedLane, WorkspaceQuery,
+    Announcement, Displaced, Done, ExplainedRequest, FailedRequestQuery, Introduction, LaneWish, SessionPlace,
+    SessionQuery, WantedLane, WorkspaceQuery,
 };
 
 /// Longest wait for an agent that has just lost its link: the caller has time left to ask elsewhere.
@@ -48,10 +51,18 @@ pub struct PeerService {
     pub agents: Arc<AgentService>,
     /// Learns of changes at other replicas.
     pub changes: Arc<dyn ChangeSink>,
+    /// Failed requests of this process.
+    pub failed: Arc<dyn FailedSource>,
     /// Counters.
     pub metrics: Metrics,
     /// Hop lanes from here.
     pub hops: Arc<Hops>,
+}
+
+/// Failed requests of a process, by their trace ids.
+pub trait FailedSource: fmt::Debug + Send + Sync + 'static {
+    /// Finds one.
+    fn find(&self, trace: &str) -> Option<FailedRequest>;
 }
 
 /// One connection of another replica. The number of its process start is 0 until it has introduced itself.
@@ -196,6 +207,17 @@ impl Peers for PeerCalls {
         }
         changes.changes().for_each(|change| self.service.changes.announced(change));
         Ok(tonic::Response::new(Done {}))
+    }
+
+    async fn explain(
+        &self,
+        request: tonic::Request<FailedRequestQuery>,
+    ) -> Result<tonic::Response<ExplainedRequest>, Status> {
+        self.introduced()?;
+        let found = self.service.failed.find(&request.into_inner().trace_id);
+        let found = found.ok_or_else(|| Status::not_found("no failed request of this trace id is here"))?;
+        let failed = serde_json::to_vec(&found).map_err(|_| Status::internal("it cannot be written"))?;
+        Ok(tonic::Response::new(ExplainedRequest { failed: failed.into() }))
     }
 }
 

@@ -232,6 +232,7 @@ fn public_host(
             limits: base.limits.clone(),
             traces: Traces::new(random_start()?),
             refusals: Arc::default(),
+            failed: Arc::default(),
             links: PublicLinks::new(&site.public("/"), &site.public("/help")),
         }),
         followers: Arc::new(EventStreams::default()),
@@ -261,6 +262,7 @@ fn public_host(
         orphans: services.orphans,
         git: services.git,
         external_max: config.limits.external_workspaces_per_user,
+        failed: shared.failures.failed.clone(),
         admin: admin_parts(config, &shared, provider.as_ref(), certificates),
         drain: base.drain.clone(),
     };

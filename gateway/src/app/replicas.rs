@@ -15,6 +15,7 @@ use gateway_agents::peers::MaybePeers;
 use gateway_agents::registry::Registry;
 use gateway_agents::service::AgentService;
 use gateway_config::{Config, Directory};
+use gateway_edge::service::FailedRequests;
 use gateway_net::host_sockets::HostSockets;
 use gateway_net::peers::PeerTls;
 use gateway_replicas::claims::Claims;
@@ -24,10 +25,11 @@ use gateway_replicas::hop::Hops;
 use gateway_replicas::lease::OwnRow;
 use gateway_replicas::listener::PeerListener;
 use gateway_replicas::replica::{DisplacedSession, Replica};
-use gateway_replicas::service::PeerService;
+use gateway_replicas::service::{FailedSource, PeerService};
 use gateway_replicas::sweeps::sweep;
 use gateway_replicas::{lease, rebalance, report};
-use gateway_store::{DrainRequest, Duty, Incarnation, ReplicaReport, Store};
+use gateway_store::{DrainRequest, Duty, Incarnation, ReplicaReport, Store, wall_clock_ms};
+use gateway_types::failed_request::FailedRequest;
 
 /// The port or socket for other replicas.
 pub(super) struct PeerPort {
@@ -109,6 +111,18 @@ pub(super) struct ReplicaWork {
     pub(super) travelling: Travelling,
     /// Work that one replica does for all.
     pub(super) works: Vec<Work>,
+    /// Requests that failed here.
+    pub(super) failed: Arc<FailedRequests>,
+}
+
+/// Failed requests of this process, for other replicas.
+#[derive(Debug)]
+struct FailedHere(Arc<FailedRequests>);
+
+impl FailedSource for FailedHere {
+    fn find(&self, trace: &str) -> Option<FailedRequest> {
+        self.0.find(trace, wall_clock_ms())
+    }
 }
 
 /// Owners of the tasks of a replica.
@@ -179,7 +193,7 @@ impl ReplicaParts {
     ) {
         let Self { own, replica, displaced, listener, network, sockets: _, writer, drain_asked } = self;
         let incarnation = own.incarnation;
-        let (ReplicaWork { travelling, works }, ReplicaTasks { background, leaving }) = (work, tasks);
+        let (ReplicaWork { travelling, works, failed }, ReplicaTasks { background, leaving }) = (work, tasks);
         let (store, closed_at_end) = (base.store.clone(), closed.clone());
         let mut works = duties::by_duty(works);
         works.insert(Duty::Sweeps, Box::new(|held| Box::pin(sweep(held))));
@@ -211,7 +225,8 @@ impl ReplicaParts {
         let (registry, agents) = (base.registry.clone(), agents.clone());
         let hops = Hops::new(replica, agents.clone(), background.clone(), closed.clone());
         let (incarnation, metrics, changes) = (incarnation.get(), base.metrics.clone(), Arc::new(travelling));
-        let service = Arc::new(PeerService { incarnation, registry, agents, changes, metrics, hops });
+        let failed = Arc::new(FailedHere(failed));
+        let service = Arc::new(PeerService { incarnation, registry, agents, changes, failed, metrics, hops });
         background.spawn(listener.run(service, background.clone(), closed.clone()));
     }
 }

@@ -82,7 +82,8 @@ impl App {
         match self.replica {
             Some(replica) => {
                 let tasks = ReplicaTasks { background: &background, leaving: &leaving };
-                let work = ReplicaWork { travelling: Travelling { changes, environments }, works };
+                let failed = self.edge.failures.failed.clone();
+                let work = ReplicaWork { travelling: Travelling { changes, environments }, works, failed };
                 replica.execute(&self.base, &self.agents, work, tasks, &self.closed, &self.replaced);
             }
             None => duties::execute_alone(works, &self.base.store, &background),

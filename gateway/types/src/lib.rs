@@ -8,7 +8,7 @@
 //!   [`start_progress`], [`Share`], [`NamedPort`], [`DisplayName`]
 //! * users and credentials: [`principal`], [`token`] (what is handed out, with a checksum), [`opaque`] (random ids and their
 //!   digests), [`Secret`] (a text that prints as a mask), [`sign_in_rows`]
-//! * limits: [`Limit`] names each
+//! * limits: [`Limit`] names each; requests that failed: [`failed_request`]
 //! * text: [`markup`] inside HTML, [`hexadecimal`], [`UnixSeconds`] as a date
 //!
 //! Pure, but for new tokens and ids, whose bytes come from the system's random numbers: nothing in this crate's dependencies
@@ -18,6 +18,7 @@ pub mod blockers;
 mod cluster;
 mod display_name;
 mod endpoint;
+pub mod failed_request;
 mod git_host;
 mod idle;
 mod job_time;

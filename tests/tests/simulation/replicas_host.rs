@@ -25,10 +25,11 @@ use gateway_replicas::duties::{DutyKeeper, DutyWork, KeeperStops};
 use gateway_replicas::hop::Hops;
 use gateway_replicas::lease::OwnRow;
 use gateway_replicas::replica::Replica;
-use gateway_replicas::service::PeerService;
+use gateway_replicas::service::{FailedSource, PeerService};
 use gateway_replicas::sweeps::sweep;
 use gateway_replicas::{lease, listener, rebalance, report};
 use gateway_store::{ChangedRow, Duty, Incarnation, ReplicaReport, SingleGateway, Store, wall_clock_ms};
+use gateway_types::failed_request::FailedRequest;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::sync::{mpsc, watch};
@@ -188,6 +189,16 @@ impl ChangeSink for NoChanges {
     fn found(&self, _row: ChangedRow) {}
 }
 
+/// A replica without users, whose requests could fail.
+#[derive(Debug)]
+struct NoFailures;
+
+impl FailedSource for NoFailures {
+    fn find(&self, _trace: &str) -> Option<FailedRequest> {
+        None
+    }
+}
+
 /// The supervisor of a replica's process: one that must not go on is started again.
 pub(crate) async fn run(fleet: Arc<Fleet>, host: String) -> turmoil::Result {
     set_clock(&fleet, &host);
@@ -317,6 +328,7 @@ fn parts(config: &Config, store: Store, own: OwnRow, jobs: mpsc::Sender<ReplicaJ
         registry: registry.clone(),
         agents: agents.clone(),
         changes: Arc::new(NoChanges),
+        failed: Arc::new(NoFailures),
         metrics: Metrics::default(),
         hops,
     });

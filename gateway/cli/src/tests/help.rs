@@ -24,6 +24,7 @@ fn help_has_usage_and_examples() {
       login           Sign in to a gateway, for the commands that speak with it
       whoami          Tell who is signed in, and where
       logout          Revoke what the sign-in gave, and forget it
+      explain         Explain a request that failed, by the trace id of its answer
       token           Make, list, rotate or revoke tokens of agents and users
       workspace       Make, start, stop and end workspaces, open them, and share their ports
       git-credential  Store credentials for git servers, which your workspaces get when git asks

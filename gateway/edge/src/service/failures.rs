@@ -11,12 +11,14 @@ use tracing::{debug, info};
 
 use super::Origin;
 use super::anonymous::overloaded;
+use super::failed_requests::FailedRequests;
 use super::refusals::{Refusal, Refusals};
 use crate::address::Address;
 use gateway_http::respond::{self, Failure, PublicLinks, Wants};
 use gateway_net::limits::UsageLimits;
 use gateway_net::telemetry::{AnsweredBy, Metrics};
 use gateway_store::wall_clock_ms;
+use gateway_types::failed_request::{FailedRequest, Side};
 use gateway_types::{Limit, Port, UserName};
 
 /// Facts known of a request by the time it fails.
@@ -69,12 +71,31 @@ pub struct FailureLine<'a> {
     pub status: StatusCode,
     /// Id that the answer names too.
     pub trace: &'a str,
+    /// Explanation of the failure.
+    pub why: FailureWords,
+}
+
+/// Explanation of a failure, in fixed words.
+#[derive(Clone, Copy, Debug)]
+pub struct FailureWords {
+    /// The side that it is of.
+    pub side: Side,
+    /// What happened, in a sentence.
+    pub what: &'static str,
+    /// What to do about it.
+    pub to_do: &'static str,
+}
+
+impl From<Failure> for FailureWords {
+    fn from(failure: Failure) -> Self {
+        Self { side: failure.side(), what: failure.public_text(), to_do: failure.hint() }
+    }
 }
 
 impl<'a> FailureLine<'a> {
     pub(super) fn of(failure: Failure, trace: &'a str) -> Self {
         let (code, detail, status) = (failure.code(), failure.detail(), failure.status());
-        Self { message: "request failed", code, detail, status, trace }
+        Self { message: "request failed", code, detail, status, trace, why: failure.into() }
     }
 }
 
@@ -110,6 +131,8 @@ pub struct Failures {
     pub traces: Traces,
     /// The last of them.
     pub refusals: Arc<Refusals>,
+    /// The last of them, by their trace ids.
+    pub failed: Arc<FailedRequests>,
     /// Addresses to which their pages lead.
     pub links: PublicLinks,
 }
@@ -129,7 +152,7 @@ impl Failures {
 
     /// Writes one line about a request that failed, and keeps it for operators; strangers' are bounded in number.
     pub fn log(&self, line: &FailureLine<'_>, known: &RequestFacts, origin: &Origin) {
-        let FailureLine { message, code, detail, status, trace } = line;
+        let FailureLine { message, code, detail, status, trace, why } = line;
         let now = Instant::now();
         let host = known.address.as_ref().map(|address| &*address.host);
         let workspace = known.address.as_ref().map(|address| tracing::field::display(&address.name));
@@ -148,7 +171,23 @@ impl Failures {
                 trace: (*trace).to_owned(),
                 count: 1,
             });
-            info!(code, status, host, workspace, port, user, detail, took_ms, trace, %peer, "{message}");
+            self.failed.note(FailedRequest {
+                trace_id: (*trace).to_owned(),
+                at_ms: wall_clock_ms(),
+                code: (*code).to_owned(),
+                detail: detail.map(str::to_owned),
+                side: why.side,
+                what: why.what.to_owned(),
+                to_do: why.to_do.to_owned(),
+                status,
+                took_ms,
+                user: user.map(str::to_owned),
+                workspace: known.address.as_ref().map(|address| address.name.to_string()),
+                port,
+                address: Some(peer.to_canonical().to_string()),
+            });
+            let side = why.side.as_str();
+            info!(code, side, status, host, workspace, port, user, detail, took_ms, trace, %peer, "{message}");
         } else {
             debug!(code, status, host, workspace, port, user, detail, took_ms, trace, %peer, "{message}");
         }

@@ -3,6 +3,7 @@
 use http::StatusCode;
 
 use gateway_types::Limit;
+use gateway_types::failed_request::Side;
 
 /// Reason the gateway itself answers a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,6 +157,39 @@ impl Failure {
             Self::UriTooLong => StatusCode::URI_TOO_LONG,
             Self::HeaderTooLarge | Self::CookiesTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Self::Misdirected => StatusCode::MISDIRECTED_REQUEST,
+        }
+    }
+
+    /// Returns the side that the failure is of.
+    #[must_use]
+    pub fn side(&self) -> Side {
+        match self {
+            Self::PortClosed
+            | Self::AppClosed
+            | Self::AppAnswerInvalid
+            | Self::AppSpeaksNoTls
+            | Self::AppSpeaksTls
+            | Self::ResponseTimeout => Side::App,
+            Self::WorkspaceStopped
+            | Self::AgentAbsent
+            | Self::SshNotStarted
+            | Self::AgentWithoutTls
+            | Self::NoDefaultPort => Side::Agent,
+            Self::AgentUnreachable | Self::OpenTimeout | Self::SessionLost => Side::Way,
+            Self::Draining => Side::Replica,
+            // Not a bound, but the database that does not answer.
+            Self::Overloaded { limit: "store" } => Side::Replica,
+            Self::Overloaded { .. } => Side::Limit,
+            Self::NoSuchHost | Self::SignInRequired | Self::PortNotAllowed => Side::Policy,
+            Self::NoSuchPage
+            | Self::BadRequest { .. }
+            | Self::MethodNotAllowed
+            | Self::ExpectationFailed
+            | Self::BodyTimeout
+            | Self::UriTooLong
+            | Self::HeaderTooLarge
+            | Self::CookiesTooLarge
+            | Self::Misdirected => Side::Client,
         }
     }
 

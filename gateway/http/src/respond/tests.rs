@@ -201,6 +201,8 @@ fn reference_has_each_code_with_its_statuses() {
             statuses.contains(&status.to_string()),
             "{failure:?}: docs/reference/errors.md has no row of {code} with {status}"
         );
+        let sides = row.and_then(|row| row.split('|').nth(3)).unwrap_or_default();
+        assert!(sides.contains(failure.side().as_str()), "{failure:?}: its row has not the side {:?}", failure.side());
     }
     for code in Failure::CODES {
         assert!(page.contains(&format!("`{code}`")), "{code} is not in docs/reference/errors.md");

@@ -67,10 +67,10 @@ pub(super) async fn report(
     next: Next,
 ) -> Response {
     let response = next.run(request).await;
-    if let Some(RefusalCode { code, detail, message }) = response.extensions().get() {
+    if let Some(RefusalCode { code, detail, message, why }) = response.extensions().get() {
         let known = RequestFacts::of_user(arrival.began, arrival.user.get().cloned());
         let (status, trace) = (response.status(), caller.trace());
-        let line = FailureLine { message, code, detail: *detail, status, trace: &trace };
+        let line = FailureLine { message, code, detail: *detail, status, trace: &trace, why: *why };
         host.failures.metrics().failed(code);
         host.failures.log(&line, &known, &arrival.origin);
     }
