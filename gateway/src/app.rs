@@ -57,6 +57,7 @@ use gateway_store::{PATIENCE, SingleGateway, Store, wall_clock};
 use gateway_workspaces::changes::Changes;
 use gateway_workspaces::cluster_configs::ClusterConfigs;
 use gateway_workspaces::kubernetes::KubernetesController;
+use gateway_workspaces::workspace_templates::WorkspaceTemplates;
 
 pub use self::error::StartError;
 pub use self::sign_in::{DEV_USER, SignInSetupError};
@@ -84,6 +85,7 @@ pub struct App {
     audit: AuditTasks,
     renewal: Option<Renewal>,
     controller: Arc<KubernetesController>,
+    templates: Arc<WorkspaceTemplates>,
     ci: CiParts,
     environments: EnvironmentParts,
     sign_ins: SignIns,

@@ -4,7 +4,7 @@ use gateway_store::{ManagedWorkspace, Observation, Store, wall_clock};
 use gateway_types::{ActualState, IdleLimit};
 use gateway_workspaces::addresses::Addresses;
 use gateway_workspaces::changes::{ChangeNotice, Changes};
-use gateway_workspaces::service::{NewOn, NewWorkspace, Workspaces};
+use gateway_workspaces::service::{NewInCluster, NewOn, NewWorkspace, Workspaces};
 use tunnel_proto::reconcile::Blocker;
 use workspace_spec::cluster_config;
 
@@ -28,7 +28,7 @@ impl TestGateway {
         let addresses = Addresses { zone, public_url, agents_url };
         let workspaces = Workspaces::new(self.store.clone(), self.changes.clone(), addresses);
         let (name, cluster) = (name.parse().unwrap(), cluster.parse().unwrap());
-        let on = NewOn::Kubernetes { cluster, projects: Vec::new(), editor: None };
+        let on = NewOn::Kubernetes(NewInCluster { cluster, projects: Vec::new(), editor: None, template: None });
         let new = NewWorkspace {
             name,
             on,

@@ -52,5 +52,7 @@ mod workspace_cli;
 mod workspace_events;
 #[path = "api/workspace_page.rs"]
 mod workspace_page;
+#[path = "api/workspace_templates.rs"]
+mod workspace_templates;
 #[path = "api/workspaces.rs"]
 mod workspaces;

@@ -43,6 +43,7 @@ pub mod stack;
 mod state;
 pub mod tokens;
 mod whoami;
+mod workspace_templates;
 mod workspaces;
 
 use std::fmt;
@@ -368,6 +369,7 @@ fn routes() -> Vec<Route> {
     ];
     routes.extend(admin::routes());
     routes.extend(clusters::routes());
+    routes.extend(workspace_templates::routes());
     routes.extend(environments::routes());
     routes
 }

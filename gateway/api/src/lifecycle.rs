@@ -16,7 +16,7 @@ use super::etag::Condition;
 use super::openapi::{bodies, failures, parameters};
 use super::problem::{ApiProblem, FaultLocation, Mistake, ProblemRow};
 use super::workspaces::{WorkspaceBody, detail, tagged};
-use super::{ApiShared, Caller, PREFIX, actor, answer, external, idle, ports, shares, state};
+use super::{ApiShared, Caller, PREFIX, actor, answer, external, idle, ports, shares, state, workspace_templates};
 use gateway_auth::policy::Visibility;
 use gateway_net::audit::{AuditEvent, Text};
 use gateway_store::{CiProject, Executor, ManagedWorkspace, SecretText, Variable, VariableKind, Workspace, wall_clock};
@@ -25,8 +25,9 @@ use gateway_types::{
 };
 use gateway_workspaces::ci::NoTarget;
 use gateway_workspaces::service::{
-    BadVariable, NewOn, NewOnCi, NewWorkspace, VARIABLES_MAX, WorkspaceError, check_variables,
+    BadVariable, NewInCluster, NewOn, NewOnCi, NewWorkspace, VARIABLES_MAX, WorkspaceError, check_variables,
 };
+use gateway_workspaces::workspace_templates::NoTemplate;
 use workspace_spec::project::{BadProject, PROJECTS_MAX, Project};
 
 /// Name of a change to a state in the audit log.
@@ -58,11 +59,11 @@ pub(super) fn deed(desired: DesiredState) -> &'static str {
         failures::SignedIn,
         (status = 400, description = "Malformed request (`bad_request`)"),
         (status = 409, description = "`executor_disabled`, `quota_exceeded` with `quota`, or `conflict`: `reason` is \
-            `name_taken` (by anybody)"),
+            `name_taken` (by anybody), or `template_invalid` if the template's file has mistakes"),
         (status = 413, description = "The body is too large (`too_large`)"),
         (status = 415, description = "The body is not JSON (`bad_request`)"),
-        (status = 422, description = "Mistakes, each with its place (`invalid`); of a devfile all at once, as \
-            `problems`"),
+        (status = 422, description = "Mistakes, each with its place (`invalid`); of a devfile, or what a template \
+            makes, all at once, as `problems`"),
         (status = 429, description = "`too_many_requests`; `limit` is `uploads_per_user`"),
     ),
 )]
@@ -433,7 +434,8 @@ fn on_kubernetes(fields: &mut JsonFields<'_>) -> Option<NewOn> {
     let cluster = fields.required("agent", text::<ClusterName>);
     let projects = projects(fields);
     let editor = fields.optional("editor", |value| value.as_str().map(str::to_owned).ok_or("has to be a text".into()));
-    Some(NewOn::Kubernetes { cluster: cluster?, projects: projects?, editor })
+    let template = workspace_templates::read(fields);
+    Some(NewOn::Kubernetes(NewInCluster { cluster: cluster?, projects: projects?, editor, template: template? }))
 }
 
 fn projects(fields: &mut JsonFields<'_>) -> Option<Vec<Project>> {
@@ -468,6 +470,7 @@ fn on_ci(fields: &mut JsonFields<'_>) -> Option<NewOn> {
     let no_editor =
         |value: &Value| value.is_null().then_some(()).ok_or("has to be left out: jobs have one editor".into());
     let _nothing: Option<()> = fields.optional("editor", no_editor);
+    workspace_templates::refuse(fields);
     let tags = fields.optional("tags", |value| {
         let tags = value.as_array().ok_or("has to be a list of texts")?;
         let tags = tags.iter().map(|tag| tag.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>();
@@ -525,6 +528,14 @@ pub(super) fn problem(error: WorkspaceError) -> ProblemRow {
         WorkspaceError::NoSuchWorkspace => ApiProblem::NotFound.into(),
         WorkspaceError::NoSuchCluster | WorkspaceError::ClusterDisabled => mistake("/agent", &error),
         WorkspaceError::Editor(_) => mistake("/editor", &error),
+        WorkspaceError::TemplateAndDevfile | WorkspaceError::Template(NoTemplate::NotFound) => {
+            mistake("/template", &error)
+        }
+        WorkspaceError::Template(NoTemplate::Broken(_)) => conflict(workspace_templates::INVALID),
+        WorkspaceError::Parameters(faults) => workspace_templates::problem(faults),
+        WorkspaceError::Rendered(problems) => {
+            ProblemRow::rendered(problems.into_iter().map(FaultLocation::from).collect())
+        }
         WorkspaceError::CiDisabled => ApiProblem::ExecutorDisabled.into(),
         WorkspaceError::Target(NoTarget::Unknown | NoTarget::Unnamed) => mistake("/agent", &error),
         WorkspaceError::Target(NoTarget::Tag(number)) => mistake(&format!("/tags/{number}"), &error),

@@ -18,7 +18,7 @@ use self::settle::settle;
 use super::environments::{hook, prepare, records, templates};
 use super::{
     admin, agents, answer, ci, clusters, device, events, explain, external, git_credentials, idle, lifecycle, replicas,
-    sessions, shares, tokens, whoami, workspaces,
+    sessions, shares, tokens, whoami, workspace_templates, workspaces,
 };
 
 #[derive(utoipa::OpenApi)]
@@ -59,6 +59,7 @@ use super::{
         admin::health::show,
         agents::list,
         agents::show,
+        workspace_templates::list,
         clusters::usage,
         clusters::orphans,
         clusters::remove_orphan,

@@ -360,6 +360,14 @@ impl ProblemRow {
         Self { mistakes: vec![mistake], places, ..Self::from(ApiProblem::Invalid) }
     }
 
+    /// Lists the faults of a devfile that a template was made into.
+    pub(super) fn rendered(mut places: Vec<FaultLocation>) -> Self {
+        places.truncate(PLACES_MAX);
+        let detail = "makes a devfile that cannot be used; see problems".to_owned();
+        let mistake = Mistake { pointer: "/template".to_owned(), detail };
+        Self { mistakes: vec![mistake], places, ..Self::from(ApiProblem::Invalid) }
+    }
+
     /// Says why a cluster's agent did not list or remove orphans, in its words.
     pub(super) fn not_removed(message: String) -> Self {
         let error = ObjectErrorRow { object: None, code: "failed".to_owned(), message };
@@ -369,8 +377,9 @@ impl ProblemRow {
 
     /// Returns what is wrong, line by line, for a page that shows a form again.
     pub fn faults(&self) -> Vec<Fault> {
+        let document = self.mistakes.first().map_or("devfile".to_owned(), |mistake| field(&mistake.pointer));
         let of_place = |place: &FaultLocation| Fault {
-            field: "devfile".to_owned(),
+            field: document.clone(),
             line: place.line.and_then(|line| usize::try_from(line).ok()),
             text: match (place.line, place.path.is_empty()) {
                 (Some(line), true) => format!("line {line}: {}", place.message),
@@ -379,11 +388,8 @@ impl ProblemRow {
                 (None, false) => format!("{}: {}", place.path, place.message),
             },
         };
-        let of_mistake = |mistake: &Mistake| Fault {
-            field: mistake.pointer.trim_start_matches('/').split('/').next().unwrap_or_default().to_owned(),
-            line: None,
-            text: mistake.detail.clone(),
-        };
+        let of_mistake =
+            |mistake: &Mistake| Fault { field: field(&mistake.pointer), line: None, text: mistake.detail.clone() };
         if !self.places.is_empty() {
             return self.places.iter().map(of_place).collect();
         }
@@ -393,6 +399,7 @@ impl ProblemRow {
         let conflict = if let ApiProblem::Conflict { reason } = self.refused { reason } else { "" };
         let text = match conflict {
             "name_taken" => "This name is taken: choose another one.",
+            "template_invalid" => "The file of this template has mistakes: an operator has to correct it.",
             "too_many_tokens" => "You have as many tokens as a user may have: revoke one first.",
             "limits.external_workspaces_per_user" => {
                 "You have as many workspaces of this kind as a user may have: delete one first."
@@ -464,6 +471,15 @@ impl FaultLocation {
             members.insert("code".to_owned(), (*code).into());
         }
         told
+    }
+}
+
+/// Returns the field of a form for a place in a body: its first member, of the parameters of a template each.
+fn field(pointer: &str) -> String {
+    let mut parts = pointer.trim_start_matches('/').split('/');
+    match (parts.next().unwrap_or_default(), parts.next()) {
+        (parameters @ "template_parameters", Some(name)) => format!("{parameters}.{name}"),
+        (member, _) => member.to_owned(),
     }
 }
 

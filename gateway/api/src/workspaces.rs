@@ -1,6 +1,6 @@
 //! Workspaces: the user's own, and those that others share with the user.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use axum::extract::rejection::PathRejection;
@@ -56,6 +56,12 @@ struct WorkspaceRow {
     /// The cluster that runs it; for the owner only.
     #[schema(required)]
     cluster: Option<String>,
+    /// The template that it was made from; for the owner only.
+    #[schema(required)]
+    template: Option<String>,
+    /// The value of each parameter of that, as it was when it was made; for the owner only.
+    #[schema(required)]
+    template_parameters: Option<BTreeMap<String, String>>,
     /// The CI system that runs it; for the owner only.
     #[schema(required)]
     provider: Option<String>,
@@ -287,6 +293,7 @@ fn row(
     connected: bool,
 ) -> WorkspaceRow {
     let Workspace { id, name, owner, executor, created_at, display_name, .. } = workspace;
+    let template = managed.and_then(ManagedWorkspace::kubernetes).and_then(|state| state.template.as_ref());
     WorkspaceRow {
         id: id.to_string(),
         name: name.to_string(),
@@ -298,6 +305,8 @@ fn row(
         },
         executor: executor.as_str(),
         cluster: managed.and_then(ManagedWorkspace::kubernetes).map(|state| state.cluster_name.to_string()),
+        template: template.map(|template| template.name.clone()),
+        template_parameters: template.map(|template| template.parameters.clone()),
         provider: managed.and_then(ManagedWorkspace::ci).map(|state| state.provider.to_string()),
         run_url: managed.and_then(ManagedWorkspace::run_url).map(str::to_owned),
         state: managed.map(StateRow::new),

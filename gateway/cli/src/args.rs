@@ -34,6 +34,7 @@ mod environment;
 mod idle;
 mod lifecycle;
 mod naming;
+mod template;
 
 pub use audit::{AuditArgs, AuditCommand, AuditTime, SearchAuditArgs};
 pub use cluster::{ClusterArgs, ClusterCommand, OrphansArgs, ShowClusterArgs};
@@ -41,6 +42,7 @@ pub use environment::{EnsureArgs, EnvironmentArgs, EnvironmentCommand, ShowEnvir
 pub use idle::{IdleArgs, KeepArgs};
 pub use lifecycle::{ChangeArgs, CreateArgs, RunsOn, TerminateArgs};
 pub use naming::{HandOverArgs, RenameArgs};
+pub use template::{GivenParameter, TemplatesArgs};
 
 const TOKEN_EXAMPLES: &str = which!(
     "\
@@ -84,6 +86,7 @@ const WORKSPACE_EXAMPLES: &str = which!(
     "\
 Examples:
   gateway workspace create my-app --agent cluster-1 --devfile .devfile.yaml --wait
+  gateway workspace templates --agent cluster-1
   gateway workspace stop my-app
   gateway workspace list
   gateway workspace open my-app 3000
@@ -263,6 +266,8 @@ pub enum WorkspaceCommand {
     Rename(RenameArgs),
     /// Give a workspace that runs elsewhere to another user.
     HandOver(HandOverArgs),
+    /// List the templates that workspaces of a cluster can be made from, and their parameters.
+    Templates(TemplatesArgs),
     /// Show what is known of a workspace.
     Show(ShowArgs),
     /// Print the address of a workspace or a port of it, and open it where there is a desktop.

@@ -9,7 +9,7 @@ use super::preflight::{self, PreflightFindings};
 use super::{Cli, ConfigArgs, ConfigCommand, Console, Exit, Output};
 use gateway_config::{Config, DEFAULT_FILE, EffectiveRow, Origin};
 use gateway_environments::files;
-use gateway_workspaces::cluster_configs;
+use gateway_workspaces::{cluster_configs, workspace_templates};
 
 /// Runs `gateway config`.
 pub fn run_config(cli: &Cli, args: &ConfigArgs, env: &BTreeMap<String, String>, console: &mut Console) -> Exit {
@@ -35,6 +35,7 @@ fn check(config: &Config, output: Output, console: &mut Console) -> Exit {
     if let Some(folder) = config.agents_dir.as_deref().filter(|folder| folder.is_dir()) {
         wrong.extend(cluster_configs::check(folder).iter().map(ToString::to_string));
         wrong.extend(files::check(folder).iter().map(ToString::to_string));
+        wrong.extend(workspace_templates::check(folder).iter().map(ToString::to_string));
     }
     let mut warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
     warnings.extend(gateway_config::advice(config));

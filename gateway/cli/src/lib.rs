@@ -51,9 +51,10 @@ use gateway_types::UserName;
 
 pub use args::{
     AuditArgs, AuditCommand, AuditTime, ChangeArgs, ClusterArgs, ClusterCommand, CreateArgs, CreateTokenArgs,
-    EnsureArgs, EnvironmentArgs, EnvironmentCommand, HandOverArgs, IdleArgs, KeepArgs, ListArgs, OpenArgs, OrphansArgs,
-    RenameArgs, RevokeTokenArgs, RotateTokenArgs, RunsOn, SearchAuditArgs, ShareArgs, ShowArgs, ShowClusterArgs,
-    ShowEnvironmentArgs, StopArgs, TerminateArgs, TokenArgs, TokenCommand, WhichArgs, WorkspaceArgs, WorkspaceCommand,
+    EnsureArgs, EnvironmentArgs, EnvironmentCommand, GivenParameter, HandOverArgs, IdleArgs, KeepArgs, ListArgs,
+    OpenArgs, OrphansArgs, RenameArgs, RevokeTokenArgs, RotateTokenArgs, RunsOn, SearchAuditArgs, ShareArgs, ShowArgs,
+    ShowClusterArgs, ShowEnvironmentArgs, StopArgs, TemplatesArgs, TerminateArgs, TokenArgs, TokenCommand, WhichArgs,
+    WorkspaceArgs, WorkspaceCommand,
 };
 pub use audit::run_audit;
 pub use ci_run::{CiRunArgs, run_ci_run};

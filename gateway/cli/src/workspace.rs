@@ -10,6 +10,7 @@ pub(crate) mod idle;
 mod naming;
 mod remote;
 mod row;
+mod template;
 mod wish;
 
 use std::collections::BTreeMap;
@@ -27,7 +28,7 @@ use super::token::{Use, fail, open_store};
 use super::{Cli, Console, Exit, OpenArgs, Output, ShareArgs, ShowArgs, WorkspaceArgs, WorkspaceCommand, place, table};
 use gateway_config::Config;
 use gateway_net::audit::{AuditEvent, Items, Text};
-use gateway_store::{ManagedWorkspace, Store, StoreError};
+use gateway_store::{ManagedWorkspace, Store, StoreError, UsedTemplate};
 use gateway_types::{Audience, Port, Share, UnixSeconds, UserName, WorkspaceName};
 
 /// Maker that the store names for everything from the command line: any user who can write the database.
@@ -52,6 +53,7 @@ pub async fn run_workspace(
         WorkspaceCommand::Rename(rename) => &rename.remote,
         WorkspaceCommand::HandOver(hand_over) => &hand_over.remote,
         WorkspaceCommand::List(list) => &list.remote,
+        WorkspaceCommand::Templates(templates) => &templates.remote,
         WorkspaceCommand::Show(show) => &show.remote,
         WorkspaceCommand::Open(open) => &open.remote,
         WorkspaceCommand::Share(share) => &share.remote,
@@ -102,6 +104,7 @@ async fn run_here(
         | WorkspaceCommand::HandOver(_)
         | WorkspaceCommand::Terminate(_) => Ok(Exit::Usage),
         WorkspaceCommand::List(args) => list(&store, &config, args.output, console).await,
+        WorkspaceCommand::Templates(args) => template::list_here(&store, &config, args, console).await,
         WorkspaceCommand::Show(args) => show_one(&store, &config, args, console, now).await,
         WorkspaceCommand::Open(args) => open_port(&store, &config, args, console).await,
         WorkspaceCommand::Share(args) if args.port.is_none() => show(&store, args, console, now).await,
@@ -156,6 +159,7 @@ async fn show_one(
     let managed = store.managed(&args.workspace).await?;
     let cluster = managed.as_ref().and_then(ManagedWorkspace::kubernetes).map(|state| state.cluster_name.to_string());
     let provider = managed.as_ref().and_then(ManagedWorkspace::ci).map(|state| state.provider.to_string());
+    let template = managed.as_ref().and_then(ManagedWorkspace::kubernetes).and_then(|state| state.template.clone());
     let look = managed.as_ref().map(WorkspaceLook::of);
     let live: Vec<&Share> = workspace.shares.iter().filter(|share| share.is_live(now)).collect();
     let (url, port_url) = (address(config, &workspace.name, None), address(config, &workspace.name, Some("{port}")));
@@ -163,7 +167,7 @@ async fn show_one(
         Output::Text => {
             let shared: Vec<String> = live.iter().map(|share| told(share)).collect();
             let shared = if shared.is_empty() { "no other user".to_owned() } else { shared.join(", ") };
-            let rows = [
+            let mut rows = vec![
                 ("name", workspace.name.to_string()),
                 ("owner", workspace.owner.to_string()),
                 ("executor", workspace.executor.as_str().to_owned()),
@@ -179,6 +183,9 @@ async fn show_one(
                 ("ports", port_url),
                 ("shared with", shared),
             ];
+            if let Some(UsedTemplate { name, parameters }) = &template {
+                rows.push(("template", template::words(name, Some(parameters))));
+            }
             details(&rows)
         }
         Output::Json => {
@@ -189,6 +196,8 @@ async fn show_one(
                 "owner": workspace.owner.as_str(),
                 "executor": workspace.executor.as_str(),
                 "cluster": cluster,
+                "template": template.as_ref().map(|template| &template.name),
+                "template_parameters": template.as_ref().map(|template| &template.parameters),
                 "provider": provider,
                 "state": look,
                 "idle": managed.as_ref().map(|managed| idle::look_here(managed, now)),

@@ -18,9 +18,10 @@ use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use self::folder::{About, FOLDER, Listed, Read, scan};
+use self::folder::{EnvironmentKind, FOLDER};
 use gateway_store::StoreError;
 use gateway_types::ClusterName;
+use gateway_workspaces::agents_dir::templates::{About, ListedTemplates, ReadTemplate, scan};
 use gateway_workspaces::agents_dir::{self, FileRefusal, FolderReader, Stamp, name_of};
 use workspace_spec::document::Problem;
 use workspace_spec::environment::template::{DEFAULT_NAME, Template, TemplateName};
@@ -249,8 +250,9 @@ impl TemplateFiles {
         };
         let stamps = seen.stamps.clone();
         // A folder may be on a file system that answers slowly.
-        let scanned = tokio::task::spawn_blocking(move || scan(&dir, &stamps)).await.unwrap_or_default();
-        for Listed { cluster, folder, files } in scanned.listed {
+        let scanned =
+            tokio::task::spawn_blocking(move || scan::<EnvironmentKind>(&dir, &stamps)).await.unwrap_or_default();
+        for ListedTemplates { cluster, folder, files } in scanned.listed {
             self.forget(keep, seen, &cluster, &files).await?;
             seen.stamps.retain(|path, _| !path.starts_with(&folder) || files.contains_key(path));
             let is_there = |path: &PathBuf| !path.starts_with(&folder) || files.contains_key(path);
@@ -258,8 +260,10 @@ impl TemplateFiles {
         }
         for found in scanned.found {
             match found.read {
-                Read::Template(cluster, template) => self.take_over(keep, &cluster, template, &found.path).await?,
-                Read::Refused(about, refusal) => self.refuse(about, refusal),
+                ReadTemplate::Good { cluster, template, .. } => {
+                    self.take_over(keep, &cluster, template, &found.path).await?;
+                }
+                ReadTemplate::Refused(about, refusal) => self.refuse(about, refusal),
             }
             if let Some(stamp) = found.stamp {
                 seen.stamps.insert(found.path, stamp);

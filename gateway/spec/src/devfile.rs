@@ -12,7 +12,7 @@ mod endpoints;
 mod events;
 mod mounts;
 mod names;
-mod variables;
+pub(crate) mod variables;
 
 use std::fmt;
 
@@ -36,6 +36,13 @@ pub const EDITOR_PORT: u16 = tunnel_proto::terminal::EDITOR_PORT;
 
 /// Mount path of the workspace's own volume in each container.
 pub const PROJECTS_PATH: &str = "/projects";
+
+/// Keys whose values are whole numbers. A parameter of a workspace template becomes one there, since no reference can.
+pub(crate) const NUMBER_KEYS: [&str; 1] = ["targetPort"];
+
+/// Keys whose values are `true` or `false`, likewise.
+pub(crate) const BOOLEAN_KEYS: [&str; 6] =
+    ["secure", "ephemeral", "hotReloadCapable", "overrideCommand", attributes::MAIN, attributes::MAIN_ELSEWHERE];
 
 /// Longest name given by a person that is only shown, in characters.
 const SHOWN_NAME_MAX: usize = 256;
@@ -255,7 +262,7 @@ pub fn parse(text: &[u8]) -> Result<Devfile, DevfileProblems> {
 }
 
 /// Reads the tree. `None` only with a problem noted; with problems, the result is incomplete.
-fn read(mut root: Node, problems: &mut Problems) -> Option<Devfile> {
+pub(crate) fn read(mut root: Node, problems: &mut Problems) -> Option<Devfile> {
     let variables = variables::read(&root, problems);
     variables::put_in(&mut root, &variables, problems);
     let mut fields = ValueAt::root(&root).fields(problems)?;

@@ -8,10 +8,12 @@ mod build;
 mod node;
 mod problem;
 mod read;
+mod write;
 
 pub use node::{Location, MapEntry, Node, Value};
 pub use problem::{Problem, Problems};
 pub use read::{MapFields, ValueAt, push_index, push_key, show};
+pub use write::write;
 
 /// Most levels of lists and maps in each other: more than any of our formats has, and little stack to walk.
 pub const DEPTH_MAX: usize = 32;

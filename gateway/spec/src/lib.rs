@@ -4,6 +4,7 @@
 //! * [`document`]: YAML as a tree that knows its places, within a budget. [`syntax`]: names and amounts that Kubernetes
 //!   accepts.
 //! * [`devfile`]: the source of a workspace. [`cluster_config`]: the permissions of a cluster.
+//! * [`workspace_template`]: an operator's devfile with parameters, which users fill in.
 //! * [`frozen`]: a workspace's Kubernetes objects, made once of the two and stored byte for byte; `validate` refuses fields
 //!   that it does not know, also in what is stored.
 //! * [`project`]: what is cloned into a workspace. [`editor`]: which editor it has.
@@ -24,3 +25,4 @@ pub mod pipeline;
 pub mod project;
 pub mod shell;
 pub mod syntax;
+pub mod workspace_template;

@@ -52,6 +52,7 @@ use gateway_workspaces::cluster_configs::ClusterConfigs;
 use gateway_workspaces::kubernetes::KubernetesController;
 use gateway_workspaces::orphans::Orphans;
 use gateway_workspaces::service::Workspaces;
+use gateway_workspaces::workspace_templates::WorkspaceTemplates;
 
 /// Longest request target, in bytes: hyper refuses longer ones on its own.
 const URI_BYTES_MAX: usize = 32 * 1024;
@@ -102,13 +103,15 @@ pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartE
     let seen = workspaces_see(&config, &listeners)?;
     let ci = CiParts::new(&config, &seen, &base.store).await?;
     let cluster_configs = ClusterConfigs::open(config.agents_dir.clone(), &base.store).await?;
+    let templates = WorkspaceTemplates::open(config.agents_dir.clone()).await;
     let environments = EnvironmentParts::open(&config, &base, peers.clone()).await?;
     let identities = ci.identities(&config, &base.store)?;
     let sign_ins = SignIns::open(&config, &base.store).await?;
     let git = GitCredentials::new(base.store.clone(), &config.git, Arc::new(wall_clock)).map_err(StartError::Git)?;
     let services = Services {
         git: git.clone(),
-        workspaces: ci.open_for(Workspaces::new(base.store.clone(), changes.clone(), seen)),
+        workspaces: ci
+            .open_for(Workspaces::new(base.store.clone(), changes.clone(), seen).with_templates(templates.clone())),
         cluster_configs: cluster_configs.clone(),
         jobs: ci.jobs(&identities, &base.store),
         environments: environment_api::parts(&config, &environments.environments)?,
@@ -151,6 +154,7 @@ pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartE
         audit,
         renewal,
         controller,
+        templates,
         ci,
         environments,
         sign_ins,

@@ -77,6 +77,7 @@ impl App {
         background.spawn(recheck(self.base.registry.clone(), self.base.store.clone(), self.closed.clone()));
         self.ci.execute(&self.base, replica, &background, &self.closed);
         self.environments.execute(&self.base.store, &self.controller.configs, replica, &background, &self.closed);
+        background.spawn(self.templates.watch(self.closed.clone()));
         let (changes, environments) = (self.controller.changes.clone(), self.environments.environments.clone());
         execute(self.controller, &background, &self.closed);
         match self.replica {

@@ -10,8 +10,8 @@ use super::quotas::{OverQuota, check, stored};
 use super::tokens::{Holder, insert};
 use super::variables::{Variable, VariableKind};
 use super::{
-    ClusterId, Executor, KubernetesState, ManagedWorkspace, Runs, Store, StoreError, Terms, Workspace, WorkspaceId,
-    json, named_ports,
+    ClusterId, Executor, KubernetesState, ManagedWorkspace, Runs, Store, StoreError, Terms, UsedTemplate, Workspace,
+    WorkspaceId, json, named_ports,
 };
 use gateway_types::quota::{Needs, Quotas, Usage};
 use gateway_types::token::Token;
@@ -33,6 +33,8 @@ pub struct NewManaged<'a> {
     pub config_version: ConfigVersion,
     /// The namespace of its objects.
     pub namespace: &'a str,
+    /// The template that its devfile was made from, if there was one.
+    pub template: Option<&'a UsedTemplate>,
     /// The devfile, as it was given.
     pub devfile: &'a str,
     /// Its Kubernetes objects: canonical JSON.
@@ -129,6 +131,7 @@ fn made(
             cluster_name,
             config_version: new.config_version,
             namespace: new.namespace.to_owned(),
+            template: new.template.cloned(),
             applied_generation: 0,
             deployment_version: None,
             termination: None,
@@ -215,9 +218,10 @@ pub(super) async fn insert_lifecycle(
 }
 
 async fn insert_states(transaction: &mut Transaction, id: WorkspaceId, new: &NewManaged<'_>) -> Result<(), StoreError> {
+    let parameters = new.template.map(|template| serde_json::json!(template.parameters).to_string());
     sql("INSERT INTO kubernetes_workspaces \
-         (workspace_id, cluster_id, config_version, namespace, cpu_millis, memory_bytes, storage_bytes) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7)")
+         (workspace_id, cluster_id, config_version, namespace, cpu_millis, memory_bytes, storage_bytes, template, \
+         template_parameters) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)")
     .bind(id.0)
     .bind(new.cluster.0)
     .bind(new.config_version.0)
@@ -225,6 +229,8 @@ async fn insert_states(transaction: &mut Transaction, id: WorkspaceId, new: &New
     .bind(stored(new.needs.cpu_millis))
     .bind(stored(new.needs.memory_bytes))
     .bind(stored(new.needs.storage_bytes))
+    .bind(new.template.map(|template| template.name.as_str()))
+    .bind(parameters.as_deref())
     .execute(transaction)
     .await?;
     Ok(())

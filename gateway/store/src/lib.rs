@@ -104,7 +104,7 @@ pub use git_credentials::{
 pub use idle::WorkspaceActivity;
 pub use json::canonical_json;
 pub use lifecycles::Observation;
-pub use managed::{KubernetesState, ManagedWorkspace, Runs};
+pub use managed::{KubernetesState, ManagedWorkspace, Runs, UsedTemplate};
 pub use model::{
     Admission, BadId, BadNote, ClusterId, Executor, NOTE_CHARS_MAX, NewToken, Note, Terms, TokenCreation, TokenId,
     TokenRecord, TokenRotation, TokenSubject, User, Workspace, WorkspaceId,

@@ -1,6 +1,7 @@
 //! Queries of managed workspaces, which the gateway itself starts and stops: one row of each table about them. Long
 //! values (devfile, frozen objects) and secrets are read separately.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::clusters::ConfigVersion;
@@ -78,6 +79,15 @@ impl ManagedWorkspace {
     }
 }
 
+/// The template that a workspace was made from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsedTemplate {
+    /// Its name.
+    pub name: String,
+    /// The values of its parameters, by their names.
+    pub parameters: BTreeMap<String, String>,
+}
+
 /// State that only a workspace in a Kubernetes cluster has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubernetesState {
@@ -89,6 +99,8 @@ pub struct KubernetesState {
     pub config_version: ConfigVersion,
     /// The namespace of its objects.
     pub namespace: String,
+    /// The template that it was made from, if there was one.
+    pub template: Option<UsedTemplate>,
     /// The highest generation that the cluster's agent applied without error; 0 is none.
     pub applied_generation: u64,
     /// The resource version of its Deployment, as last reported.
@@ -107,6 +119,7 @@ macro_rules! select {
         concat!(
             "SELECT workspaces.id, workspaces.name, owner, executor, workspaces.created_at, display_name, desired, actual, generation, \
              desired_at, actual_at, reason, revision, cluster_id, clusters.name AS cluster, config_version, namespace, \
+             template, template_parameters, \
              applied_generation, deployment_version, termination, start_progress, reported_at, provider, cache_key, project_url, \
              project_ref, tags, failures, retry_at, number, run_key, intent, pipeline, child_pipeline, web_url, token_id, \
              intended_at, asked_at, started_at, up_at, stop_at, cancel_at, ended_at, failure, wanted_seconds, \
@@ -225,6 +238,7 @@ fn read_kubernetes(row: &Row) -> Result<KubernetesState, StoreError> {
         cluster_name: row.get::<&str>("cluster")?.parse().map_err(|_| corrupt("cluster_id"))?,
         config_version: ConfigVersion(row.get("config_version")?),
         namespace: row.get("namespace")?,
+        template: read_template(row)?,
         applied_generation: u64::try_from(row.get::<i64>("applied_generation")?)
             .map_err(|_| corrupt("applied_generation"))?,
         deployment_version: row.get("deployment_version")?,
@@ -232,6 +246,13 @@ fn read_kubernetes(row: &Row) -> Result<KubernetesState, StoreError> {
         start: row.get("start_progress")?,
         reported_at: row.get::<Option<i64>>("reported_at")?.map(UnixSeconds::new),
     })
+}
+
+fn read_template(row: &Row) -> Result<Option<UsedTemplate>, StoreError> {
+    let Some(name) = row.get::<Option<String>>("template")? else { return Ok(None) };
+    let parameters = row.get::<Option<&str>>("template_parameters")?.map(serde_json::from_str).transpose();
+    let corrupt = |_| StoreError::Corrupt { table: "kubernetes_workspaces", column: "template_parameters" };
+    Ok(Some(UsedTemplate { name, parameters: parameters.map_err(corrupt)?.unwrap_or_default() }))
 }
 
 fn read_lifecycle(row: &Row) -> Result<Lifecycle, StoreError> {

@@ -67,6 +67,7 @@ pub(super) static STEPS: LazyLock<Vec<SchemaVersion>> = LazyLock::new(|| {
         step!(22, "progress of starts", "0022_start_progress.sql"),
         step!(23, "audit records", "0023_audit_records.sql"),
         step!(24, "display names and pins", "0024_display_names_and_pins.sql"),
+        step!(25, "templates of workspaces", "0025_workspace_templates.sql"),
     ]
 });
 

@@ -1,5 +1,7 @@
 //! Shared parts of all readers of `agents_dir`: one folder per cluster agent, the [watch] for changes by polling, and
-//! the report of files that are not in force.
+//! the report of files that are not in force. [`templates`] scans the folders of templates.
+
+pub mod templates;
 
 use std::fmt;
 use std::fs::{File, Metadata};

@@ -6,6 +6,7 @@
 //!   [`sending`] chooses the objects of a message, [`observed`] derives a workspace's state from a report.
 //! * [`lifetimes`] stops and terminates workspaces whose time limits have passed, [`idle_stops`] those without use.
 //! * [`cluster_configs`], [`agents_dir`]: configurations of clusters, read from files and stored version by version.
+//! * [`workspace_templates`]: the operators' templates that workspaces are made from.
 //! * [`starts`]: the steps of a start, for people.
 //! * [`orphans`] lists and removes what a lost record left in a cluster, on an operator's word.
 //! * [`ci`]: workspaces in CI systems, as far as they are decided without one; `gateway-ci` runs them.
@@ -26,3 +27,4 @@ pub mod service;
 pub mod starts;
 #[cfg(test)]
 mod testing;
+pub mod workspace_templates;

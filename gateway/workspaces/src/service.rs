@@ -8,6 +8,7 @@ mod error;
 mod places;
 mod ports;
 mod quotas;
+mod template;
 mod variables;
 
 use std::sync::Arc;
@@ -18,7 +19,8 @@ use super::addresses::Addresses;
 use super::changes::{ChangeNotice, Changes, Subscriber};
 use super::ci::CiTargets;
 use super::cluster_configs::StoredConfig;
-use gateway_store::{Cluster, ConfigVersion, CreateError, ManagedWorkspace, NewManaged, Store, Variable};
+use super::workspace_templates::WorkspaceTemplates;
+use gateway_store::{Cluster, ConfigVersion, CreateError, ManagedWorkspace, NewManaged, Store, UsedTemplate, Variable};
 use gateway_types::quota::{Needs, Quotas};
 use gateway_types::token::{Token, TokenKind};
 use gateway_types::{ClusterName, DesiredState, IdleLimit, Lifecycle, NamedPort, UnixSeconds, UserName, WorkspaceName};
@@ -27,6 +29,7 @@ use workspace_spec::devfile;
 use workspace_spec::editor;
 use workspace_spec::frozen::{Facts, freeze};
 use workspace_spec::project::Project;
+use workspace_spec::workspace_template::{ParameterValues, TemplateName};
 
 pub use ci::NewOnCi;
 pub use error::WorkspaceError;
@@ -68,16 +71,31 @@ pub struct NewWorkspace {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NewOn {
     /// A Kubernetes cluster.
-    Kubernetes {
-        /// Its name.
-        cluster: ClusterName,
-        /// Projects to clone.
-        projects: Vec<Project>,
-        /// Its editor, by name; `None` for the cluster's default.
-        editor: Option<String>,
-    },
+    Kubernetes(NewInCluster),
     /// A CI system.
     Ci(NewOnCi),
+}
+
+/// What is said of a new workspace in a Kubernetes cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewInCluster {
+    /// The cluster.
+    pub cluster: ClusterName,
+    /// Projects to clone; none for those of the template.
+    pub projects: Vec<Project>,
+    /// Its editor, by name; `None` for the template's, or else the cluster's default.
+    pub editor: Option<String>,
+    /// Template that it is made from, instead of a devfile.
+    pub template: Option<TemplateRequest>,
+}
+
+/// Request for a template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TemplateRequest {
+    /// Its name.
+    pub name: TemplateName,
+    /// Values of its parameters.
+    pub parameters: ParameterValues,
 }
 
 /// Creates workspaces and changes their desired state. Clones share everything.
@@ -88,6 +106,7 @@ pub struct Workspaces {
     addresses: Arc<Addresses>,
     /// The CI systems; `None` while workspaces are not made there.
     ci: Option<Arc<CiTargets>>,
+    templates: Arc<WorkspaceTemplates>,
 }
 
 /// What a workspace in a cluster is made of.
@@ -97,6 +116,9 @@ struct Contents {
     projects: Vec<Project>,
     editor: Option<String>,
     ports: Vec<NamedPort>,
+    idle: IdleLimit,
+    /// The template that the others come from, as far as the request does not name them.
+    template: Option<UsedTemplate>,
 }
 
 /// A workspace's objects and their namespace, before anything is stored.
@@ -114,7 +136,21 @@ impl Workspaces {
     /// Makes one that announces on `changes` what it stores.
     #[must_use]
     pub fn new(store: Store, changes: Changes, addresses: Addresses) -> Self {
-        Self { store, changes, addresses: Arc::new(addresses), ci: None }
+        let templates = WorkspaceTemplates::new(None);
+        Self { store, changes, addresses: Arc::new(addresses), ci: None, templates }
+    }
+
+    /// Lets workspaces be made from templates.
+    #[must_use]
+    pub fn with_templates(mut self, templates: Arc<WorkspaceTemplates>) -> Self {
+        self.templates = templates;
+        self
+    }
+
+    /// Returns the templates that workspaces can be made from.
+    #[must_use]
+    pub fn templates(&self) -> &WorkspaceTemplates {
+        &self.templates
     }
 
     /// Lets workspaces be made in CI systems.
@@ -143,27 +179,20 @@ impl Workspaces {
         new: NewWorkspace,
         now: UnixSeconds,
     ) -> Result<ManagedWorkspace, WorkspaceError> {
-        let (cluster, contents) = match &new.on {
-            NewOn::Kubernetes { cluster, projects, editor } => (
-                cluster.clone(),
-                Contents {
-                    devfile: new.devfile.clone(),
-                    projects: projects.clone(),
-                    editor: editor.clone(),
-                    ports: new.ports.clone(),
-                },
-            ),
+        let on = match &new.on {
+            NewOn::Kubernetes(on) => on.clone(),
             NewOn::Ci(on) => {
                 let on = on.clone();
                 return self.create_on_ci(owner, new, on, now).await;
             }
         };
-        let NewWorkspace { name, variables, idle, .. } = new;
-        let wrong = variables::check(&variables);
+        let wrong = variables::check(&new.variables);
         if !wrong.is_empty() {
             return Err(WorkspaceError::Variables(wrong));
         }
-        let cluster = self.store.cluster(&cluster).await?.ok_or(WorkspaceError::NoSuchCluster)?;
+        let cluster = self.store.cluster(&on.cluster).await?.ok_or(WorkspaceError::NoSuchCluster)?;
+        let contents = self.contents(&new, &on)?;
+        let NewWorkspace { name, variables, .. } = new;
         let agent_token = Token::generate(TokenKind::Agent)?;
         let mut tries = 0;
         loop {
@@ -175,6 +204,7 @@ impl Workspaces {
                 cluster: cluster.id,
                 config_version: prepared.config_version,
                 namespace: &prepared.namespace,
+                template: contents.template.as_ref(),
                 devfile: &prepared.devfile,
                 frozen: &prepared.frozen,
                 variables: &variables,
@@ -187,7 +217,7 @@ impl Workspaces {
                 self.measure_all(cluster.id).await?;
             }
             match self.store.create_managed(&new, now).await {
-                Ok(managed) => return self.made(managed, idle).await,
+                Ok(managed) => return self.made(managed, contents.idle).await,
                 Err(CreateError::ConfigChanged) if tries < CONFIGS_MAX => {}
                 Err(error) => return Err(error.into()),
             }
@@ -210,12 +240,14 @@ impl Workspaces {
         }
         let (addresses, name, owner, cluster) =
             (self.addresses.clone(), name.clone(), owner.clone(), cluster.name.clone());
+        let is_rendered = contents.template.is_some();
         // A large devfile takes long enough to keep others on this thread waiting.
         let work = move || {
             let names = Names { workspace: &name, owner: &owner, cluster: &cluster };
             prepare(&addresses, names, version, &config, &contents)
         };
-        tokio::task::spawn_blocking(work).await.map_err(|_| WorkspaceError::Interrupted)?
+        let made = tokio::task::spawn_blocking(work).await.map_err(|_| WorkspaceError::Interrupted)?;
+        made.map_err(|error| if is_rendered { error.of_template() } else { error })
     }
 
     /// Changes the desired state of a workspace.

@@ -37,6 +37,7 @@ pub(super) async fn workspace(store: &Store, cluster: &str, name: &str, now: Uni
         cluster: cluster.id,
         config_version: version,
         namespace: &namespace,
+        template: None,
         devfile: DEFAULT_DEVFILE,
         frozen: &frozen,
         variables: &[],

@@ -133,6 +133,7 @@ async fn workspace_that_cannot_be_sent_is_left_out_with_the_reason_and_the_other
         cluster: cluster.id,
         config_version: version,
         namespace: "ws-broken",
+        template: None,
         devfile: "",
         frozen: r#"[{"kind":"Pod"}]"#,
         variables: &[],

@@ -74,6 +74,7 @@ impl Stage {
             cluster: cluster.id,
             config_version: version,
             namespace: &namespace,
+            template: None,
             devfile: DEFAULT_DEVFILE,
             frozen: &frozen,
             variables,

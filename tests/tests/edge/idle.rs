@@ -69,6 +69,7 @@ impl World {
             cluster: cluster.id,
             config_version,
             namespace: "ws-one",
+            template: None,
             devfile: "",
             frozen: "[]",
             variables: &[],

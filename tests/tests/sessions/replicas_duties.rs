@@ -79,6 +79,7 @@ async fn workspace(store: &Store, cluster: &str, name: &str, at: UnixSeconds) ->
         cluster: cluster.id,
         config_version: version,
         namespace: &namespace,
+        template: None,
         devfile: "",
         frozen: "[]",
         variables: &[],

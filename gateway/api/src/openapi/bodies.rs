@@ -3,6 +3,8 @@
 //! of bodies with those that are read.
 #![expect(dead_code, reason = "the types are described, and have no values")]
 
+use std::collections::BTreeMap;
+
 use utoipa::ToSchema;
 use utoipa::openapi::schema::{Object, ObjectBuilder, SchemaType, Type};
 
@@ -125,6 +127,12 @@ pub(crate) struct NewWorkspace {
     projects: Option<Vec<NewProject>>,
     /// For `kubernetes`: one of the editors that the cluster's configuration names, or none; null for the first of them.
     editor: Option<String>,
+    /// For `kubernetes`: the template of the cluster that it is made from, instead of a devfile. What the template says of projects, editor and
+    /// idle time counts where this request says nothing.
+    template: Option<String>,
+    /// Values of the template's parameters by their names: texts of at most 4 KiB, 16 KiB together. A parameter that is left out has its
+    /// default.
+    template_parameters: Option<BTreeMap<String, String>>,
     /// The name that people read.
     #[schema(max_length = 60)]
     display_name: Option<String>,

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use super::GivenParameter;
 use crate::Output;
 use crate::credentials::Remote;
 use gateway_config::parse_duration;
 use gateway_types::{ClusterName, IdleLimit, NamedPort, UserName, WorkspaceName};
 use workspace_spec::project::Project;
+use workspace_spec::workspace_template::TemplateName;
 
 const CREATE_EXAMPLES: &str = which!(
     "\
@@ -19,6 +21,7 @@ Examples:
   git show main:.devfile.yaml | gateway workspace create my-app --agent cluster-1 --devfile -
   gateway workspace create my-app --agent cluster-1 --env-file app.env --secret-file id_rsa=deploy.key
   gateway workspace create my-app --project https://git.example.com/team/app.git@main --wait
+  gateway workspace create my-app --agent cluster-1 --template node --parameter version=22 --parameter debug=true
   gateway workspace create my-app --executor ci --project https://git.example.com/team/app.git --ref main --wait
 
 Values never come from the command line, which others on the machine can read: --env-file names a file with a line NAME=VALUE \
@@ -109,6 +112,12 @@ pub struct CreateArgs {
     /// Do not look for a devfile in the project.
     #[arg(long, conflicts_with = "devfile")]
     pub built_in_devfile: bool,
+    /// Template of the cluster to make it from, instead of a devfile: gateway workspace templates lists them.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["devfile", "built_in_devfile"])]
+    pub template: Option<TemplateName>,
+    /// Value of one of the template's parameters; repeatable. It is shown with the workspace: secrets belong into --env-file.
+    #[arg(long = "parameter", value_name = "KEY=VALUE", requires = "template")]
+    pub parameters: Vec<GivenParameter>,
     /// File with environment variables, one NAME=VALUE in each line; repeatable.
     #[arg(long, value_name = "FILE")]
     pub env_file: Vec<PathBuf>,

@@ -8,6 +8,7 @@ use super::follow::{Lookout, WorkspaceWait, follow};
 use super::found::{self, FoundDevfile};
 use super::given::{self, BadFile};
 use super::idle::wire;
+use super::template;
 use super::wish::{Accepted, Persistence, Wish, WorkspaceLook};
 use super::{address, no_such};
 use crate::client::{ClientError, GatewayClient, shown};
@@ -23,7 +24,10 @@ use gateway_store::{CiProject, Executor, Store, Variable};
 use gateway_types::{BadProviderName, ClusterName, NamedPort, UnixSeconds, UserName, WorkspaceName};
 use gateway_workspaces::addresses::Addresses;
 use gateway_workspaces::changes::Changes;
-use gateway_workspaces::service::{NewOn, NewOnCi, NewWorkspace, WorkspaceError, Workspaces, check_ports};
+use gateway_workspaces::service::{
+    NewInCluster, NewOn, NewOnCi, NewWorkspace, WorkspaceError, Workspaces, check_ports,
+};
+use gateway_workspaces::workspace_templates::WorkspaceTemplates;
 use workspace_spec::project::Project;
 
 /// A change that a command asks for.
@@ -79,6 +83,7 @@ impl<'a> DesiredChange<'a> {
             | WorkspaceCommand::Rename(_)
             | WorkspaceCommand::HandOver(_)
             | WorkspaceCommand::List(_)
+            | WorkspaceCommand::Templates(_)
             | WorkspaceCommand::Show(_)
             | WorkspaceCommand::Open(_)
             | WorkspaceCommand::Share(_) => return None,
@@ -219,18 +224,14 @@ pub(super) async fn create(
         Err(error) => return Ok(complain(&error, console)),
     };
     let devfile = match (given, projects.first()) {
-        (None, Some(first)) if args.executor == RunsOn::Kubernetes && !args.built_in_devfile => {
-            found_devfile(first, console).await
-        }
+        (None, Some(first)) if looks_for_devfile(args) => found_devfile(first, console).await,
         (given, _) => given,
     };
     let (name, mut agent) = (args.workspace.as_str(), args.agent.as_ref().map(ToString::to_string));
     let wanted = match args.executor {
         RunsOn::Kubernetes => {
             if agent.is_none() {
-                let Agents { agents } = client.get("/agents").await?;
-                let enabled = agents.into_iter().filter(|agent| agent.enabled).map(|agent| shown(&agent.name));
-                agent = match the_only(enabled.collect()) {
+                agent = match the_only(enabled_agents(client).await?) {
                     Ok(name) => Some(name),
                     Err(error) => return Ok(complain(&error, console)),
                 };
@@ -245,10 +246,13 @@ pub(super) async fn create(
                 }
                 members.extend(args.editor.as_ref().map(|editor| ("editor".to_owned(), json!(editor))));
             }
-            with_idle(wanted, args)
+            match template::with_template(with_idle(wanted, args), args) {
+                Ok(wanted) => wanted,
+                Err(error) => return Ok(complain(&error, console)),
+            }
         }
         RunsOn::Ci => {
-            let project = match no_editor(args).and_then(|()| only_project(&projects)) {
+            let project = match in_no_cluster(args).and_then(|()| only_project(&projects)) {
                 Ok(only) => only.map(project),
                 Err(error) => return Ok(complain(&error, console)),
             };
@@ -273,6 +277,12 @@ pub(super) async fn create(
         next_steps(args, console);
     }
     Ok(exit)
+}
+
+/// Returns the names of the clusters that take workspaces.
+pub(super) async fn enabled_agents(client: &GatewayClient) -> Result<Vec<String>, ClientError> {
+    let Agents { agents } = client.get("/agents").await?;
+    Ok(agents.into_iter().filter(|agent| agent.enabled).map(|agent| shown(&agent.name)).collect())
 }
 
 /// Adds the time limit for an idle workspace, if one is said: a gateway of before knows no such member.
@@ -333,6 +343,10 @@ pub(super) async fn create_here(
         ports: args.ports.clone(),
     };
     let service = service_with_ci(store, config).map_err(|error| complain(&error, console))?;
+    let service = match &args.template {
+        Some(_) => service.with_templates(WorkspaceTemplates::open(config.agents_dir.clone()).await),
+        None => service,
+    };
     let managed = match service.create(&owner, new, now).await {
         Ok(managed) => managed,
         Err(error) => return Err(refused(&error, console)),
@@ -415,6 +429,7 @@ fn external(args: &CreateArgs) -> Result<(), BadOn> {
         || args.editor.is_some()
         || !args.projects.is_empty()
         || args.devfile.is_some()
+        || args.template.is_some()
         || args.wait
         || args.idle_minutes.is_some()
         || !(args.tags.is_empty() && args.env_file.is_empty() && args.secret_file.is_empty());
@@ -443,9 +458,18 @@ fn projects(args: &CreateArgs) -> Result<Vec<Project>, BadOn> {
     Ok(projects)
 }
 
-/// Refuses a choice of the editor for a CI system, whose jobs have the one of its configuration.
-fn no_editor(args: &CreateArgs) -> Result<(), BadOn> {
-    if args.editor.is_some() { Err(BadOn::Editor) } else { Ok(()) }
+/// Returns whether the devfile of the first project is looked for.
+fn looks_for_devfile(args: &CreateArgs) -> bool {
+    args.executor == RunsOn::Kubernetes && !args.built_in_devfile && args.template.is_none()
+}
+
+/// Refuses for a CI system what only clusters have: templates, and a choice of the editor, which its configuration makes for all jobs.
+fn in_no_cluster(args: &CreateArgs) -> Result<(), BadOn> {
+    match (&args.editor, &args.template) {
+        (Some(_), _) => Err(BadOn::Editor),
+        (None, Some(_)) => Err(BadOn::Template),
+        (None, None) => Ok(()),
+    }
 }
 
 fn only_project(projects: &[Project]) -> Result<Option<&Project>, BadOn> {
@@ -465,7 +489,7 @@ fn variable(variable: &Variable) -> Value {
 }
 
 /// Returns the only cluster, for requests that name none.
-fn the_only(mut names: Vec<String>) -> Result<String, BadOn> {
+pub(super) fn the_only(mut names: Vec<String>) -> Result<String, BadOn> {
     match (names.pop(), names.is_empty()) {
         (Some(only), true) => Ok(only),
         (Some(last), false) => {
@@ -482,13 +506,13 @@ fn on(args: &CreateArgs, only: Option<ClusterName>) -> Result<NewOn, BadOn> {
         (RunsOn::External, _) => Err(BadOn::External),
         (RunsOn::Kubernetes, _) if !args.tags.is_empty() => Err(BadOn::Kubernetes),
         (RunsOn::Kubernetes, Some(cluster)) => {
-            let (projects, editor) = (projects(args)?, args.editor.clone());
-            Ok(NewOn::Kubernetes { cluster: cluster.clone(), projects, editor })
+            let (projects, editor, template) = (projects(args)?, args.editor.clone(), template::request(args)?);
+            Ok(NewOn::Kubernetes(NewInCluster { cluster: cluster.clone(), projects, editor, template }))
         }
         (RunsOn::Kubernetes, None) => Err(BadOn::Agent),
         (RunsOn::Ci, provider) => {
             let provider = provider.as_ref().map(|name| name.as_str().parse()).transpose()?;
-            no_editor(args)?;
+            in_no_cluster(args)?;
             let projects = projects(args)?;
             let project = only_project(&projects)?.cloned();
             let project = project.map(|Project { url, reference }| CiProject { url, reference });
@@ -499,18 +523,22 @@ fn on(args: &CreateArgs, only: Option<ClusterName>) -> Result<NewOn, BadOn> {
 
 /// Flags that do not go together.
 #[derive(Debug, Error)]
-enum BadOn {
+pub(super) enum BadOn {
     #[error("--tag is for --executor ci")]
     Kubernetes,
     #[error("--editor is for --executor kubernetes: jobs of a CI system have the editor of its configuration")]
     Editor,
+    #[error("--template is for --executor kubernetes: templates are a cluster's")]
+    Template,
+    #[error("--parameter {0} is there twice")]
+    ParameterTwice(String),
     #[error("--ref is for one --project that has no reference of its own")]
     Reference,
     #[error("a workspace in a CI system is made for one --project")]
     OneProject,
     #[error(
-        "you run an external workspace yourself: --executor external takes no --agent, --devfile, --project, --editor, --tag, \
-         --wait, --idle-minutes and no variables"
+        "you run an external workspace yourself: --executor external takes no --agent, --devfile, --template, --project, --editor, \
+         --tag, --wait, --idle-minutes and no variables"
     )]
     External,
     #[error("name the cluster with --agent")]

@@ -87,6 +87,7 @@ impl<'a> IdleChange<'a> {
             | WorkspaceCommand::List(_)
             | WorkspaceCommand::Rename(_)
             | WorkspaceCommand::HandOver(_)
+            | WorkspaceCommand::Templates(_)
             | WorkspaceCommand::Show(_)
             | WorkspaceCommand::Open(_)
             | WorkspaceCommand::Share(_) => None,

@@ -33,6 +33,7 @@ impl<'a> NameChange<'a> {
             | WorkspaceCommand::List(_)
             | WorkspaceCommand::Keep(_)
             | WorkspaceCommand::Idle(_)
+            | WorkspaceCommand::Templates(_)
             | WorkspaceCommand::Show(_)
             | WorkspaceCommand::Open(_)
             | WorkspaceCommand::Share(_) => None,

@@ -7,6 +7,7 @@ use super::change::{self, DesiredChange};
 use super::idle::{self, IdleChange, IdleLook};
 use super::naming::{self, NameChange};
 use super::row::{self, WorkspaceItem};
+use super::template;
 use super::{details, opened, present};
 use crate::client::{ClientError, GatewayClient, shown};
 use crate::place::complain;
@@ -190,6 +191,7 @@ pub(super) async fn run(client: &GatewayClient, args: &WorkspaceArgs, console: &
         | WorkspaceCommand::HandOver(_)
         | WorkspaceCommand::Terminate(_) => Ok(Exit::Usage),
         WorkspaceCommand::List(args) => list(client, args.output, console).await,
+        WorkspaceCommand::Templates(args) => template::list(client, args, console).await,
         WorkspaceCommand::Show(args) => show(client, args, console).await,
         WorkspaceCommand::Open(args) => {
             match client.get::<WorkspaceDetail>(&format!("/workspaces/{}", args.workspace)).await {
@@ -271,6 +273,9 @@ async fn show(client: &GatewayClient, args: &ShowArgs, console: &mut Console) ->
         match &row.provider {
             Some(provider) => rows.push(("provider", shown(provider))),
             None => rows.push(("cluster", row.cluster.as_deref().map(shown).unwrap_or_default())),
+        }
+        if let Some(template) = &row.template {
+            rows.push(("template", template::words(template, row.template_parameters.as_ref())));
         }
         if let Some(url) = &row.run_url {
             rows.push(("job", shown(url)));

@@ -1,5 +1,7 @@
 //! Workspaces as they are listed, from the database or from a gateway.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -23,6 +25,10 @@ pub(super) struct WorkspaceItem {
     #[serde(default)]
     pub(super) cluster: Option<String>,
     #[serde(default)]
+    pub(super) template: Option<String>,
+    #[serde(default)]
+    pub(super) template_parameters: Option<BTreeMap<String, String>>,
+    #[serde(default)]
     pub(super) provider: Option<String>,
     #[serde(default)]
     pub(super) run_url: Option<String>,
@@ -39,6 +45,7 @@ pub(super) struct WorkspaceItem {
 impl WorkspaceItem {
     /// Takes the fields from the database, which has all but whether the agent is connected.
     pub(super) fn here(config: &Config, workspace: &Workspace, managed: Option<&ManagedWorkspace>) -> Self {
+        let template = managed.and_then(ManagedWorkspace::kubernetes).and_then(|state| state.template.as_ref());
         Self {
             id: workspace.id.to_string(),
             name: workspace.name.to_string(),
@@ -46,6 +53,8 @@ impl WorkspaceItem {
             access: "operator".to_owned(),
             executor: workspace.executor.as_str().to_owned(),
             cluster: managed.and_then(ManagedWorkspace::kubernetes).map(|state| state.cluster_name.to_string()),
+            template: template.map(|template| template.name.clone()),
+            template_parameters: template.map(|template| template.parameters.clone()),
             provider: managed.and_then(ManagedWorkspace::ci).map(|state| state.provider.to_string()),
             run_url: managed.and_then(ManagedWorkspace::run_url).map(str::to_owned),
             state: managed.map(WorkspaceLook::of),

@@ -3,10 +3,10 @@
 use crate::document::{Location, Problems, ValueAt};
 
 /// Marks the main component.
-const MAIN: &str = "gateway/inject-editor";
+pub(super) const MAIN: &str = "gateway/inject-editor";
 
 /// The same key in devfiles for the system that this one replaces.
-const MAIN_ELSEWHERE: &str = "gl/inject-editor";
+pub(super) const MAIN_ELSEWHERE: &str = "gl/inject-editor";
 
 /// Attributes of a component.
 #[derive(Debug, Default)]

@@ -9,16 +9,16 @@ use super::{DEVFILE_BYTES_MAX, names};
 use crate::document::{Node, Problems, Value, ValueAt, push_index, push_key, show};
 
 /// Fields of the file in which variables are not put in.
-const VERBATIM: [&str; 3] = ["schemaVersion", "metadata", "variables"];
+pub(crate) const VERBATIM: [&str; 3] = ["schemaVersion", "metadata", "variables"];
 
 /// Longest name of a variable, in characters.
 const NAME_MAX: usize = 128;
 
 /// Values by their names.
-pub(super) type Variables = BTreeMap<String, String>;
+pub(crate) type Variables = BTreeMap<String, String>;
 
 /// Reads the definitions.
-pub(super) fn read(root: &Node, problems: &mut Problems) -> Variables {
+pub(crate) fn read(root: &Node, problems: &mut Problems) -> Variables {
     let mut variables = Variables::new();
     let Value::Map(entries) = &root.value else {
         return variables;
@@ -42,7 +42,7 @@ pub(super) fn read(root: &Node, problems: &mut Problems) -> Variables {
 }
 
 /// Puts the values into the references of the file.
-pub(super) fn put_in(root: &mut Node, variables: &Variables, problems: &mut Problems) {
+pub(crate) fn put_in(root: &mut Node, variables: &Variables, problems: &mut Problems) {
     let Value::Map(entries) = &mut root.value else {
         return;
     };
@@ -105,31 +105,22 @@ impl Pass<'_> {
     /// Returns the text with values in it; `None` if they are longer than the budget that is left.
     fn replaced(&mut self, text: &str, undefined: &mut BTreeSet<String>) -> Option<String> {
         let mut out = String::with_capacity(text.len());
-        let mut rest = text;
-        while let Some((before, after)) = rest.split_once("{{") {
-            out.push_str(before);
-            let Some((name, behind)) = reference(after) else {
-                // The second brace may be the first of a reference.
-                out.push('{');
-                rest = rest.get(before.len() + 1..).unwrap_or_default();
-                continue;
-            };
-            match self.variables.get(name) {
-                Some(value) => {
-                    self.left = self.left.checked_sub(value.len())?;
-                    out.push_str(value);
-                }
-                // The reference stays, so that other problems of the value are reported with the text of the file.
-                None => {
-                    undefined.insert(name.to_owned());
-                    out.push_str("{{");
-                    rest = after;
-                    continue;
-                }
+        for piece in pieces(text) {
+            match piece {
+                Piece::Text(text) => out.push_str(text),
+                Piece::Reference { name, written } => match self.variables.get(name) {
+                    Some(value) => {
+                        self.left = self.left.checked_sub(value.len())?;
+                        out.push_str(value);
+                    }
+                    // The reference stays, so that other problems of the value are reported with the text of the file.
+                    None => {
+                        undefined.insert(name.to_owned());
+                        out.push_str(written);
+                    }
+                },
             }
-            rest = behind;
         }
-        out.push_str(rest);
         Some(out)
     }
 
@@ -143,6 +134,39 @@ impl Pass<'_> {
         }
         path
     }
+}
+
+/// A part of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Piece<'t> {
+    /// What stands for itself.
+    Text(&'t str),
+    /// `{{name}}`.
+    Reference {
+        /// The name.
+        name: &'t str,
+        /// The reference as it is written.
+        written: &'t str,
+    },
+}
+
+/// Splits a text into its references and what is between them. Written one after the other, they are the text.
+pub(crate) fn pieces(text: &str) -> Vec<Piece<'_>> {
+    let mut pieces = Vec::new();
+    let (mut begin, mut from) = (0, 0);
+    while let Some(at) = text.get(from..).and_then(|rest| rest.find("{{")).map(|at| from + at) {
+        let Some((name, behind)) = text.get(at + 2..).and_then(reference) else {
+            // The second brace may be the first of a reference.
+            from = at + 1;
+            continue;
+        };
+        let end = text.len() - behind.len();
+        pieces.extend(text.get(begin..at).filter(|text| !text.is_empty()).map(Piece::Text));
+        pieces.extend(text.get(at..end).map(|written| Piece::Reference { name, written }));
+        (begin, from) = (end, end);
+    }
+    pieces.extend(text.get(begin..).filter(|text| !text.is_empty()).map(Piece::Text));
+    pieces
 }
 
 /// Splits what follows `{{` into the name and what follows `}}`, if it is a reference.
@@ -187,5 +211,11 @@ mod tests {
         check("{{A}}{{c}}{{ A}}", "{{A}}{{c}}{{ A}}", &["A", "c"]);
         check("ä{{a}}ö", "ä1ö", &[]);
         check("{{{{{{{{", "{{{{{{{{", &[]);
+        let written = |piece| match piece {
+            Piece::Text(text) | Piece::Reference { written: text, .. } => text,
+        };
+        for text in ["", "a", "{{a}}", "{{{a}}}{{ b }}", "{{ {{a}} }}{", "ä{{a}}ö{{"] {
+            assert_eq!(pieces(text).into_iter().map(written).collect::<String>(), text);
+        }
     }
 }

@@ -4,12 +4,14 @@ use thiserror::Error;
 
 use super::BadVariable;
 use crate::ci::NoTarget;
+use crate::workspace_templates::NoTemplate;
 use gateway_store::{CreateError, OverQuota, StoreError};
 use gateway_types::LifecycleRefused;
 use gateway_types::token::NoRandomness;
 use workspace_spec::devfile::{DevfileProblems, Problem};
 use workspace_spec::editor::NoSuchEditor;
 use workspace_spec::pipeline::PipelineProblem;
+use workspace_spec::workspace_template::ParameterFault;
 
 /// Reason of a refusal. Each text says what to change.
 #[derive(Debug, Error)]
@@ -47,6 +49,18 @@ pub enum WorkspaceError {
     /// The objects of devfile and configuration cannot be applied; all problems of them.
     #[error("the objects of the devfile cannot be created: {}", .0.join("; "))]
     Frozen(Vec<String>),
+    /// No workspace can be made from that template.
+    #[error(transparent)]
+    Template(#[from] NoTemplate),
+    /// A template and a devfile are given.
+    #[error("a workspace is made from a template or from a devfile, not from both")]
+    TemplateAndDevfile,
+    /// Parameters of the template are missing or wrong; all of them.
+    #[error("parameters of the template cannot be used: {}", parameters(.0))]
+    Parameters(Vec<ParameterFault>),
+    /// What the template is made into cannot be used; all that is wrong with it, without places in a text that no user wrote.
+    #[error("the template makes a devfile that cannot be used: {}", problems(.0))]
+    Rendered(Vec<Problem>),
     /// The operator has not opened CI systems for workspaces.
     #[error("workspaces are not made in CI systems here: `ci.enabled` is not set")]
     CiDisabled,
@@ -85,6 +99,21 @@ pub enum WorkspaceError {
     Store(#[from] StoreError),
 }
 
+impl WorkspaceError {
+    /// Names the template as the source of what is wrong with a devfile.
+    pub(super) fn of_template(self) -> Self {
+        let without_place = |problem: Problem| Problem { line: None, column: None, ..problem };
+        if let Self::Devfile(problems) = self {
+            return Self::Rendered(problems.into_iter().map(without_place).collect());
+        }
+        if let Self::Frozen(lines) = self {
+            let problem = |message| Problem { path: String::new(), line: None, column: None, message };
+            return Self::Rendered(lines.into_iter().map(problem).collect());
+        }
+        self
+    }
+}
+
 impl From<DevfileProblems> for WorkspaceError {
     fn from(problems: DevfileProblems) -> Self {
         Self::Devfile(problems.0)
@@ -110,6 +139,11 @@ fn over(over: &OverQuota) -> String {
 
 fn problems(problems: &[Problem]) -> String {
     let lines: Vec<String> = problems.iter().map(|problem| problem.message.clone()).collect();
+    lines.join("; ")
+}
+
+fn parameters(faults: &[ParameterFault]) -> String {
+    let lines: Vec<String> = faults.iter().map(|one| format!("{} {}", one.parameter, one.fault)).collect();
     lines.join("; ")
 }
 

@@ -1,6 +1,6 @@
 //! Places where a user may have a workspace made, and a trial of a request for one.
 
-use super::{Contents, NewOn, NewWorkspace, Workspaces};
+use super::{NewOn, NewWorkspace, Workspaces};
 use crate::cluster_configs::StoredConfig;
 use crate::service::WorkspaceError;
 use gateway_store::StoreError;
@@ -57,14 +57,9 @@ impl Workspaces {
     /// # Cancel safety
     /// Safe.
     pub async fn check(&self, owner: &UserName, new: &NewWorkspace) -> Result<(), WorkspaceError> {
-        let NewOn::Kubernetes { cluster, projects, editor } = &new.on else { return Ok(()) };
-        let cluster = self.store.cluster(cluster).await?.ok_or(WorkspaceError::NoSuchCluster)?;
-        let contents = Contents {
-            devfile: new.devfile.clone(),
-            projects: projects.clone(),
-            editor: editor.clone(),
-            ports: new.ports.clone(),
-        };
+        let NewOn::Kubernetes(on) = &new.on else { return Ok(()) };
+        let cluster = self.store.cluster(&on.cluster).await?.ok_or(WorkspaceError::NoSuchCluster)?;
+        let contents = self.contents(new, on)?;
         self.prepare(&new.name, owner, &cluster, contents).await.map(drop)
     }
 }

@@ -31,7 +31,12 @@ fn json(config: &str) -> String {
 
 fn new(name: &str, devfile: Option<&str>) -> NewWorkspace {
     let devfile = devfile.map(|text| Bytes::copy_from_slice(text.as_bytes()));
-    let on = NewOn::Kubernetes { cluster: "one".parse().unwrap(), projects: Vec::new(), editor: None };
+    let on = NewOn::Kubernetes(NewInCluster {
+        cluster: "one".parse().unwrap(),
+        projects: Vec::new(),
+        editor: None,
+        template: None,
+    });
     NewWorkspace {
         name: name.parse().unwrap(),
         on,
@@ -86,7 +91,12 @@ async fn refusal_has_a_name_and_stores_and_tells_nothing() {
     let mut listener = service.listen();
     let create = async |wanted: NewWorkspace| service.create(&"ann".parse().unwrap(), wanted, NOW).await.unwrap_err();
     let at = |cluster: &str| NewWorkspace {
-        on: NewOn::Kubernetes { cluster: cluster.parse().unwrap(), projects: Vec::new(), editor: None },
+        on: NewOn::Kubernetes(NewInCluster {
+            cluster: cluster.parse().unwrap(),
+            projects: Vec::new(),
+            editor: None,
+            template: None,
+        }),
         ..new("app", None)
     };
     assert!(matches!(create(at("absent")).await, WorkspaceError::NoSuchCluster));
