@@ -11,7 +11,7 @@ use super::{
 };
 use crate::devfile;
 use crate::devfile::variables::{Piece, pieces};
-use crate::document::{self, MapFields, Node, Problem, Problems, Value, ValueAt, push_index, push_key, show};
+use crate::document::{self, Location, MapFields, Node, Problem, Problems, Value, ValueAt, push_index, push_key, show};
 use crate::project::{BadProject, PROJECTS_MAX, Project};
 use gateway_types::IdleLimit;
 
@@ -39,8 +39,8 @@ fn read(root: &Node, problems: &mut Problems) -> Option<WorkspaceTemplate> {
     let mut fields = ValueAt::root(root).fields(problems)?;
     let title = fields.take("title").and_then(|at| shown(&at, TITLE_MAX, problems));
     let description = fields.take("description").and_then(|at| shown(&at, DESCRIPTION_MAX, problems));
-    let parameters_at = fields.take("parameters");
-    let parameters = parameters_at.as_ref().map(|at| parameters(at, problems)).unwrap_or_default();
+    let written = fields.take("parameters").map(|at| parameters(&at, problems)).unwrap_or_default();
+    let parameters: Vec<Parameter> = written.iter().map(|written| written.parameter.clone()).collect();
     let mut references = References { parameters: &parameters, used: BTreeSet::new(), problems };
     let devfile = fields.require("devfile", references.problems);
     if let Some(at) = &devfile {
@@ -48,10 +48,11 @@ fn read(root: &Node, problems: &mut Problems) -> Option<WorkspaceTemplate> {
     }
     let projects = fields.take("projects").map(|at| references.projects(&at)).unwrap_or_default();
     let References { used, .. } = references;
-    let unused = parameters.iter().enumerate().filter(|(_, parameter)| !used.contains(&parameter.name));
-    for (index, parameter) in unused {
-        let message = format!("is used nowhere: write {{{{parameters.{}}}}} where its value belongs", parameter.name);
-        problems.add(push_index("parameters", index), parameters_at.as_ref().map(|at| at.node.place), message);
+    for WrittenParameter { parameter: Parameter { name, .. }, path, place } in written {
+        if !used.contains(&name) {
+            let message = format!("is used nowhere: write {{{{parameters.{name}}}}} where its value belongs");
+            problems.add(path, Some(place), message);
+        }
     }
     let editor = fields.take("editor").and_then(|at| at.text(problems)).map(str::to_owned);
     let idle = fields.take("idle_minutes").map_or(IdleLimit::Inherited, |at| idle(&at, problems));
@@ -103,22 +104,29 @@ fn idle(at: &ValueAt<'_>, problems: &mut Problems) -> IdleLimit {
     })
 }
 
-fn parameters(at: &ValueAt<'_>, problems: &mut Problems) -> Vec<Parameter> {
+/// A parameter, and where it is defined.
+struct WrittenParameter {
+    parameter: Parameter,
+    path: String,
+    place: Location,
+}
+
+fn parameters(at: &ValueAt<'_>, problems: &mut Problems) -> Vec<WrittenParameter> {
     let items = at.items(problems);
     if items.len() > PARAMETERS_MAX {
         at.object(problems, format!("are {}, and a template has at most {PARAMETERS_MAX} parameters", items.len()));
     }
-    let mut found: Vec<Parameter> = Vec::new();
+    let mut found: Vec<WrittenParameter> = Vec::new();
     for item in items.iter().take(PARAMETERS_MAX) {
         let Some(mut fields) = item.fields(problems) else { continue };
         let Some(parameter) = parameter(&mut fields, problems) else { continue };
         fields.finish(problems);
-        if found.iter().any(|other| other.name == parameter.name) {
+        if found.iter().any(|other| other.parameter.name == parameter.name) {
             let message = format!("is there twice: {}", show(&parameter.name));
             problems.add(push_key(&item.path, "name"), Some(item.node.place), message);
             continue;
         }
-        found.push(parameter);
+        found.push(WrittenParameter { parameter, path: item.path.clone(), place: item.node.place });
     }
     found
 }
@@ -260,7 +268,7 @@ impl References<'_, '_> {
         }
     }
 
-    fn key(&mut self, key: &str, at: ValueAt<'_>, place: document::Location) {
+    fn key(&mut self, key: &str, at: ValueAt<'_>, place: Location) {
         if !parameters_in(key).is_empty() {
             self.problems.add(at.path, Some(place), "a key cannot hold a parameter, only a value can");
         }
