@@ -520,6 +520,11 @@ fn place(wrong: &BadVariable) -> String {
     }
 }
 
+/// Explains why a template cannot be used.
+pub fn template_problem(error: NoTemplate) -> ProblemRow {
+    problem(error.into())
+}
+
 /// Explains why a workspace is not made or changed.
 pub(super) fn problem(error: WorkspaceError) -> ProblemRow {
     let mistake = |pointer: &str, error: &WorkspaceError| ProblemRow::mistake(pointer, error.to_string());

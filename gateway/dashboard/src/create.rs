@@ -3,6 +3,8 @@
 //! Forms are turned into the members that the API's body has, and read by the same code: what the API refuses, a form shows beside its
 //! fields, a devfile's faults with their lines. A script sends the form with `check` while a devfile is typed; then nothing is made.
 
+mod template;
+
 use std::sync::Arc;
 
 use askama::Template;
@@ -11,6 +13,7 @@ use axum::response::Response;
 use http::{StatusCode, Uri};
 use serde_json::{Map, Value, json};
 
+use self::template::{Control, Offer, TemplateForm};
 use super::frame::{Frame, Section, page};
 use super::see_other;
 use gateway_api::page::{browser, check_form, only};
@@ -21,12 +24,15 @@ use gateway_workspaces::service::{ClusterPlace, Places};
 use workspace_spec::devfile::DEFAULT_DEVFILE;
 use workspace_spec::editor::{CODE_SERVER, NO_EDITOR};
 use workspace_spec::project::Project;
+use workspace_spec::workspace_template::ParameterValues;
 
 /// Place in which a form has a workspace made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     Machine,
     Cluster,
+    /// A cluster, from one of its templates.
+    Template,
     Ci,
 }
 
@@ -35,6 +41,7 @@ impl Target {
         match only(form, "on")?.as_str() {
             "machine" => Some(Self::Machine),
             "cluster" => Some(Self::Cluster),
+            "template" => Some(Self::Template),
             "ci" => Some(Self::Ci),
             _ => None,
         }
@@ -51,6 +58,9 @@ struct Fields {
     devfile: String,
     editor: String,
     idle_minutes: String,
+    template: String,
+    /// Values of the template's parameters, by their names.
+    parameters: ParameterValues,
 }
 
 #[derive(Template)]
@@ -59,7 +69,12 @@ struct CreatePage {
     frame: Frame,
     machine: FormState,
     cluster: FormState,
+    template: FormState,
     ci: FormState,
+    /// Templates of all clusters.
+    offers: Vec<Offer>,
+    /// The template that was chosen.
+    chosen: Option<TemplateForm>,
     clusters: Vec<ClusterPlace>,
     editors: Vec<String>,
     providers: Vec<String>,
@@ -95,6 +110,8 @@ impl Fields {
             devfile: field("devfile").replace("\r\n", "\n"),
             editor: line("editor"),
             idle_minutes: line("idle_minutes"),
+            template: line("template"),
+            parameters: template::read(form),
         }
     }
 
@@ -122,9 +139,13 @@ impl Fields {
             Target::Machine => {
                 put("executor", json!("external"));
             }
-            Target::Cluster => {
+            Target::Cluster | Target::Template => {
                 put("executor", json!("kubernetes"));
                 put("agent", json!(self.agent));
+                if target == Target::Template {
+                    put("template", json!(self.template));
+                    put("template_parameters", json!(self.parameters));
+                }
                 if !projects.is_empty() {
                     put("projects", projects.into());
                 }
@@ -160,8 +181,16 @@ pub(super) async fn show(State(api): State<Arc<ApiShared>>, caller: Caller, uri:
     browser(&caller)?;
     // A link may fill in fields; nothing is made without a button.
     let fields = Fields::read(uri.query().unwrap_or_default().as_bytes());
-    let state = FormState { fields, ..FormState::default() };
-    answer(&api, &caller, StatusCode::OK, Target::Machine, state).await
+    let target = if fields.template.is_empty() { Target::Machine } else { Target::Template };
+    let mut state = FormState { fields, ..FormState::default() };
+    let status = match template::problem(&api, target, &state.fields) {
+        None => StatusCode::OK,
+        Some(problem) => {
+            state.faults = problem.faults();
+            problem.status()
+        }
+    };
+    answer(&api, &caller, status, target, state).await
 }
 
 /// Makes a workspace, or says what is wrong.
@@ -176,7 +205,10 @@ pub(super) async fn make(
     check_form(request.headers())?;
     let (form, _permit) = body::read_large_form(request, &api.uploads, &caller.user()?.user).await?;
     let target = Target::read(&form).ok_or(ApiProblem::BadRequest { reason: "no_action" })?;
-    let fields = Fields::read(&form);
+    let mut fields = Fields::read(&form);
+    if target == Target::Template {
+        template::add_unchecked(&api, &mut fields);
+    }
     if only(&form, "check").is_some() {
         let faults = match lifecycle::check_of(&api, &caller, fields.members(target)).await {
             Ok(()) => Vec::new(),
@@ -190,7 +222,9 @@ pub(super) async fn make(
             Ok(page) => return Ok(page),
             Err(problem) => Err(problem),
         },
-        Target::Cluster | Target::Ci => lifecycle::make_of(&api, &caller, fields.members(target)).await,
+        Target::Cluster | Target::Template | Target::Ci => {
+            lifecycle::make_of(&api, &caller, fields.members(target)).await
+        }
     };
     match made {
         Ok(name) => Ok(see_other(&format!("{WORKSPACE_PAGES}{name}?follow=1"))),
@@ -232,14 +266,27 @@ async fn answer(
     editors.push(NO_EDITOR.to_owned());
     let providers = providers.iter().map(ToString::to_string).collect();
     let frame = Frame::new(api, caller.user()?, Section::Create);
-    let (mut machine, mut cluster, mut ci) = (FormState::default(), FormState::default(), FormState::default());
+    let offers = template::offers(api, &clusters, &state.fields);
+    let chosen = if target == Target::Template { TemplateForm::new(api, &state) } else { None };
+    let mut content = CreatePage {
+        frame,
+        machine: FormState::default(),
+        cluster: FormState::default(),
+        template: FormState::default(),
+        ci: FormState::default(),
+        offers,
+        chosen,
+        clusters,
+        editors,
+        providers,
+        default_devfile: DEFAULT_DEVFILE,
+    };
     *(match target {
-        Target::Machine => &mut machine,
-        Target::Cluster => &mut cluster,
-        Target::Ci => &mut ci,
+        Target::Machine => &mut content.machine,
+        Target::Cluster => &mut content.cluster,
+        Target::Template => &mut content.template,
+        Target::Ci => &mut content.ci,
     }) = state;
-    let content =
-        CreatePage { frame, machine, cluster, ci, clusters, editors, providers, default_devfile: DEFAULT_DEVFILE };
     Ok(page(status, &content))
 }
 
@@ -265,5 +312,15 @@ mod tests {
         let expected = json!({"name": "app", "executor": "kubernetes", "agent": "one", "idle_minutes": 5.0,
             "projects": [{"url": "https://g/a.git"}]});
         assert_eq!(Value::from(members), expected);
+    }
+
+    #[test]
+    fn form_of_a_template_has_its_parameters() {
+        let form =
+            b"name=app&agent=one&template=node&parameter.a=x%0D%0Ay&parameter.b=&parameter.b=2&parameter.=1&devfile=x";
+        let members = Fields::read(form).members(Target::Template);
+        let expected = json!({"name": "app", "executor": "kubernetes", "agent": "one", "template": "node",
+            "template_parameters": {"a": "x\ny"}});
+        assert_eq!(Value::from(members), expected, "what is there twice counts for nothing");
     }
 }

@@ -37,7 +37,7 @@ use gateway_api::presence::last_disconnect;
 use gateway_api::presence::session;
 use gateway_api::problem::{Fault, ProblemRow};
 use gateway_api::{ApiShared, Caller, shares};
-use gateway_store::{ManagedWorkspace, Workspace, wall_clock};
+use gateway_store::{ManagedWorkspace, UsedTemplate, Workspace, wall_clock};
 use gateway_types::blockers;
 use gateway_types::{DISPLAY_NAME_CHARS_MAX, DesiredState, IdleLimit, IdleStage, UserName};
 use gateway_workspaces::starts::{StartRow, steps};
@@ -62,6 +62,7 @@ struct WorkspacePage {
     display_name_max: usize,
     place: String,
     created: String,
+    template: Option<UsedTemplate>,
     standing: Standing,
     /// Its state, as the cluster or CI system says it.
     actual: &'static str,
@@ -204,6 +205,7 @@ impl Visit<'_> {
             display_name_max: DISPLAY_NAME_CHARS_MAX,
             place: managed.map_or_else(|| "your machine".to_owned(), place),
             created: words::ago(workspace.created_at, now),
+            template: managed.and_then(ManagedWorkspace::kubernetes).and_then(|state| state.template.clone()),
             actual: life.map_or("", |life| life.actual.as_str()),
             shown: life.map(|life| format!("{} {} {is_connected}", life.desired, life.actual)).unwrap_or_default(),
             steps: managed.map(steps).unwrap_or_default(),

@@ -9,13 +9,13 @@ use serde_json::json;
 use super::support::{As, World, code};
 use super::workspaces::{make, world};
 
-const FORM: &str = "sec-fetch-site: same-origin\r\nsec-fetch-mode: navigate\r\nsec-fetch-dest: document\r\n\
+pub(super) const FORM: &str = "sec-fetch-site: same-origin\r\nsec-fetch-mode: navigate\r\nsec-fetch-dest: document\r\n\
      content-type: application/x-www-form-urlencoded\r\naccept: text/html\r\n";
 
 const VISIT: &str =
     "accept: text/html\r\nsec-fetch-mode: navigate\r\nsec-fetch-dest: document\r\nsec-fetch-site: none\r\n";
 
-async fn signed_in(world: &World) -> Browser {
+pub(super) async fn signed_in(world: &World) -> Browser {
     let mut browser = Browser::default();
     browser.follow(&world.gateway.sign_in_link).await;
     browser

@@ -9,6 +9,7 @@ use workspace_spec::environment::facts::TemplateVars;
 use workspace_spec::environment::template::{RenderedTemplate, TemplateName};
 
 use super::support::{As, SAME_ORIGIN, World};
+use super::workspace_templates::{NODE, Templates};
 
 /// Finds where a value is not what a schema says.
 fn check(value: &Value, schema: &Value, document: &Value, at: &str) -> Vec<String> {
@@ -99,13 +100,13 @@ impl Checker<'_> {
 
 #[tokio::test]
 async fn answers_are_what_the_document_says() {
-    let world = World::start().await;
+    let templates = Templates::start(&[("node.yaml", NODE), ("bad.yaml", "devfile: 1\n")]).await;
+    let world = &templates.world;
     let _agent = world.gateway.agent("mine").await;
     world.workspace("theirs", "ann").await;
     world.workspace("elsewhere", "zoe").await;
-    world.gateway.configured_cluster("one", "enabled: true\n").await;
     let document = world.json("GET", "/openapi.json", &As::Nobody, "", 200).await;
-    let it = Checker { world: &world, document };
+    let it = Checker { world, document };
     let dev = world.dev();
     let browser = As::Cookie(world.browser().await, SAME_ORIGIN);
     for who in [&dev, &browser, &As::Nobody] {
@@ -179,11 +180,23 @@ async fn lifecycle(it: &Checker<'_>, dev: &As) {
     let (world, one, template) = (it.world, "/workspaces/app", "/workspaces/{name}");
     it.call("GET", "/agents", "/agents", dev, "").await;
     it.call("GET", "/agents", "/agents", &As::Nobody, "").await;
+    let templates = "/agents/{name}/workspace-templates";
+    for (agent, who) in [("one", dev), ("none", dev), ("one", &As::Nobody)] {
+        it.call("GET", templates, &format!("/agents/{agent}/workspace-templates"), who, "").await;
+    }
     let wanted = |more: &str| format!(r#"{{"name":"app","executor":"kubernetes","agent":"one"{more}}}"#);
-    for body in ["{}", "[", &wanted(r#","devfile":"a: [""#), &wanted(r#","variables":[{}]"#)] {
+    for body in [
+        "{}",
+        "[",
+        &wanted(r#","devfile":"a: [""#),
+        &wanted(r#","variables":[{}]"#),
+        &wanted(r#","template":"none""#),
+        &wanted(r#","template":"node""#),
+        &wanted(r#","template":"bad""#),
+    ] {
         it.call("POST", "/workspaces", "/workspaces", dev, body).await;
     }
-    let variables = r#","devfile":null,"ports":[],"variables":[{"name":"A","value":"1","kind":"env"}]"#;
+    let variables = r#","template":"node","template_parameters":{"greeting":"x"},"devfile":null,"ports":[],"variables":[{"name":"A","value":"1","kind":"env"}]"#;
     for _ in 0..2 {
         it.call("POST", "/workspaces", "/workspaces", dev, &wanted(variables)).await;
     }

@@ -23,13 +23,13 @@ use super::workspaces::{make, world};
 const LISTENERS_MAX: usize = 16;
 
 /// Somebody with a token at a machine of their own.
-struct Desk {
+pub(super) struct Desk {
     folder: TempDir,
     flags: String,
 }
 
 impl Desk {
-    fn new(world: &World) -> Self {
+    pub(super) fn new(world: &World) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let As::Token(token) = world.dev() else { unreachable!() };
         let file = folder.path().join("token");
@@ -45,7 +45,7 @@ impl Desk {
     }
 
     /// Runs a command; `answer` is what somebody types who sits there.
-    async fn run(&self, words: &str, answer: Option<&'static str>) -> (Exit, String, String) {
+    pub(super) async fn run(&self, words: &str, answer: Option<&'static str>) -> (Exit, String, String) {
         let (out, err) = (Buffer::default(), Buffer::default());
         let exit = self.run_into(words, answer, (&out, &err)).await;
         (exit, out.text(), err.text())

@@ -218,3 +218,63 @@ async fn local_changes_are_in_the_audit_log_and_without_it_nothing_is_changed() 
     let list = site.run(&["token", "list"], false).await.out;
     assert!(list.lines().count() == 3 && list.lines().nth(2).unwrap().contains(" live "), "{list}");
 }
+
+#[tokio::test]
+async fn workspace_is_made_from_a_template_of_this_machines_gateway() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = Site::new(&format!("agents_dir = '{}'\n", folder.path().display()));
+    cluster(&site).await;
+    let templates = folder.path().join("one/workspace_templates");
+    std::fs::create_dir_all(&templates).unwrap();
+    let text = "title: A shell\nparameters:\n- {name: image, options: [a, b]}\n- {name: note, required: false, description: For people}\ndevfile:\n  \
+        schemaVersion: 2.2.0\n  metadata: {name: '{{parameters.note}}'}\n  components:\n  - {name: main, attributes: {gateway/inject-editor: true}, \
+        container: {image: 'example.com/{{parameters.image}}'}}\n";
+    std::fs::write(templates.join("shell.yaml"), text).unwrap();
+    std::fs::write(templates.join("bad.yaml"), "devfile: 1\n").unwrap();
+    let run = async |words: &str| site.run(&words.split(' ').collect::<Vec<_>>(), false).await;
+    insta::assert_snapshot!(run("workspace templates").await.out, @r"
+    TEMPLATE  PARAMETERS              ABOUT
+    bad                               cannot be used: line 1, devfile: must be a map, not a number
+    shell     image (required), note  A shell
+    ");
+    let rows: serde_json::Value =
+        serde_json::from_str(&run("workspace templates --agent one -o json").await.out).unwrap();
+    assert_eq!((&rows[0]["error"], &rows[1]["parameters"][0]["options"][1]), (&"template_invalid".into(), &"b".into()));
+    assert_eq!(run("workspace templates --agent none").await.err, "there is no cluster none\n");
+    let done = run("workspace create app --template shell --parameter image=b").await;
+    assert_eq!(done.exit, Exit::Success, "{}", done.err);
+    let shown: serde_json::Value = serde_json::from_str(&run("workspace show app -o json").await.out).unwrap();
+    let values = serde_json::json!({"image": "b", "note": ""});
+    assert_eq!((&shown["template"], &shown["template_parameters"]), (&"shell".into(), &values));
+    assert!(run("workspace show app").await.out.contains("template     shell (image=b, note=)"));
+    for (words, told) in [
+        ("workspace create other --template shell", "image is missing"),
+        ("workspace create other --template shell --parameter image=c", "image has to be one of: a, b"),
+        ("workspace create other --template none", "there is no workspace template of that name"),
+        ("workspace create other --template bad", "which an operator has to correct: line 1, devfile"),
+    ] {
+        let done = run(words).await;
+        assert!(done.exit == Exit::Failed && done.err.contains(told), "{words}: {}", done.err);
+    }
+    let done = site.run(&["config", "check"], false).await;
+    let place = templates.join("bad.yaml");
+    assert!(
+        done.exit == Exit::BadConfig && done.err.contains(&format!("{}:1:10: devfile: must be a map", place.display())),
+        "{}",
+        done.err
+    );
+}
+
+#[test]
+fn template_that_is_half_said_is_wrong_usage() {
+    for words in [
+        &["--parameter", "a=b"][..],
+        &["--template", "node", "--parameter", "a"],
+        &["--template", "Not A Name"],
+        &["--template", "node", "--devfile", "x"],
+        &["--template", "node", "--built-in-devfile"],
+    ] {
+        let words = [&["gateway", "workspace", "create", "app"], words].concat();
+        assert_eq!(Cli::try_parse_from(&words).unwrap_err().exit_code(), 2, "{words:?}");
+    }
+}

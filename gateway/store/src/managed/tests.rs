@@ -22,13 +22,14 @@ struct Ground {
     version: ConfigVersion,
     needs: Needs,
     quotas: Quotas,
+    template: Option<UsedTemplate>,
 }
 
 impl Ground {
     async fn new(store: &Store, cluster: &str) -> Self {
         let cluster = store.ensure_cluster(&cluster.parse().unwrap(), at(1)).await.unwrap();
         let version = store.put_cluster_config(cluster.id, "{}", at(1)).await.unwrap();
-        Self { cluster, version, needs: Needs::default(), quotas: Quotas::default() }
+        Self { cluster, version, needs: Needs::default(), quotas: Quotas::default(), template: None }
     }
 
     async fn make(&self, store: &Store, name: &str, owner: &str) -> Result<ManagedWorkspace, CreateError> {
@@ -40,7 +41,7 @@ impl Ground {
             cluster: self.cluster.id,
             config_version: self.version,
             namespace: "ws-a",
-            template: None,
+            template: self.template.as_ref(),
             devfile: "schemaVersion: 2.2.0\n",
             frozen: FROZEN,
             variables: &[variable(VariableKind::Env, "A", "hunter2"), variable(VariableKind::File, "A", "")],
@@ -582,6 +583,34 @@ async fn objects_that_the_database_would_change_are_refused() {
         }
         let not_json = store.create_managed(&NewManaged { frozen: "[", ..new }, at(1)).await;
         assert!(matches!(not_json, Err(CreateError::Store(StoreError::NotJson { .. }))), "{not_json:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn template_and_its_values_come_back_with_the_workspace_and_its_list() {
+    each(async |store| {
+        let mut ground = Ground::new(store, "west").await;
+        let hostile = "'; DROP TABLE x; -- \" \\ {{a}}\n\u{1b}\u{feff}ä";
+        let parameters = [("a", hostile), ("empty", "")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let used = UsedTemplate { name: "node".to_owned(), parameters: parameters.into() };
+        ground.template = Some(used.clone());
+        let made = ground.make(store, "app", "ann").await.unwrap();
+        ground.template = Some(UsedTemplate { name: "bare".to_owned(), parameters: BTreeMap::new() });
+        let bare = ground.make(store, "bare", "ann").await.unwrap();
+        ground.template = None;
+        let plain = ground.make(store, "plain", "ann").await.unwrap();
+        let of = |managed: &ManagedWorkspace| managed.kubernetes().unwrap().template.clone();
+        assert_eq!((of(&made), of(&plain)), (Some(used.clone()), None));
+        let found = store.managed_by_id(made.workspace.id).await.unwrap().unwrap();
+        assert_eq!(of(&found), Some(used));
+        assert_eq!(
+            of(&store.managed_by_id(bare.workspace.id).await.unwrap().unwrap()).unwrap().parameters,
+            BTreeMap::new()
+        );
+        let list = store.managed_of_owner(&user("ann"), ListPage { after: None, limit: 9 }).await.unwrap();
+        let names: Vec<_> = list.iter().map(|managed| of(managed).map(|template| template.name)).collect();
+        assert_eq!(names, [Some("node".to_owned()), Some("bare".to_owned()), None]);
     })
     .await;
 }

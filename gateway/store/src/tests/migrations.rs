@@ -112,3 +112,29 @@ async fn tokens_of_a_database_from_before_clusters_stay_as_they_were() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn workspaces_of_a_database_from_before_templates_were_made_from_none() {
+    each_fresh(async |fresh| {
+        let writer = Pool::new(Store::connect(&fresh.config).await.unwrap().0, Availability::default());
+        let before = STEPS.iter().position(|step| step.version() == 25).unwrap();
+        migrate_to(&STEPS[..before], &writer).await.unwrap();
+        for statement in [
+            "INSERT INTO workspaces (id, name, owner, executor, created_at) VALUES (7, 'app', 'ann', 'kubernetes', 1)",
+            "INSERT INTO lifecycles (workspace_id, desired, actual, generation, desired_at, actual_at, revision) \
+             VALUES (7, 'Running', 'Running', 1, 1, 1, 1)",
+            "INSERT INTO clusters (id, name, created_at) VALUES (3, 'one', 1)",
+            "INSERT INTO cluster_configs (cluster_id, version, config, created_at) VALUES (3, 1, '{}', 1)",
+            "INSERT INTO kubernetes_workspaces (workspace_id, cluster_id, config_version, namespace) VALUES (7, 3, 1, 'ws-app')",
+        ] {
+            sql(statement).execute(&writer).await.unwrap();
+        }
+        writer.close().await;
+        let store = fresh.open().await;
+        let found = store.managed(&"app".parse().unwrap()).await.unwrap().unwrap();
+        let state = found.kubernetes().unwrap();
+        assert_eq!((state.namespace.as_str(), &state.template), ("ws-app", &None));
+        store.close().await;
+    })
+    .await;
+}
