@@ -43,7 +43,8 @@ keys! {
 
 keys! {
     FOLDERS: FolderKeys below "" {
-        /// Folder with the configurations of cluster agents: `NAME/config.yaml` and `NAME/environment_templates/`.
+        /// Folder with the configurations of cluster agents: `NAME/config.yaml`, `NAME/environment_templates/` and
+        /// `NAME/workspace_templates/`.
         agents_dir: PathBuf = FILE_PATH, optional;
     }
 }

@@ -277,7 +277,7 @@ async fn command_line_lists_templates_and_makes_workspaces_from_them() {
     assert_eq!(exit, Exit::Success, "{err}");
     assert!(it.frozen("app").await.contains("registry.example/node:20"));
     let (_, out, _) = desk.run("show app", None).await;
-    assert!(out.contains("template   node (branch=, debug=false, greeting=a=b, port=3000, version=20)"), "{out}");
+    assert!(out.contains("template  node (branch=, debug=false, greeting=a=b, port=3000, version=20)"), "{out}");
     for (words, told) in [
         ("create other --agent one --template node", "/template_parameters/greeting"),
         ("create other --agent one --template none", "/template"),

@@ -207,7 +207,7 @@ fn help_of_create_says_how_secrets_come_in() {
     }
     let help = workspace.clone().term_width(100).render_help().to_string();
     let commands: Vec<&str> =
-        help.lines().skip_while(|line| *line != "Commands:").skip(1).take(14).map(str::trim_end).collect();
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take(15).map(str::trim_end).collect();
     insta::assert_snapshot!(commands.join("\n"), @r"
       create     Make a workspace in a cluster, which is to run from then on
       start      Have a workspace run
@@ -220,6 +220,7 @@ fn help_of_create_says_how_secrets_come_in() {
       idle       Set after how many minutes without use a workspace is stopped
       rename     Give a workspace the name that people read, or take it away
       hand-over  Give a workspace that runs elsewhere to another user
+      templates  List the templates that workspaces of a cluster can be made from, and their parameters
       show       Show what is known of a workspace
       open       Print the address of a workspace or a port of it, and open it where there is a desktop
       share      Show who may reach which port, or change it
