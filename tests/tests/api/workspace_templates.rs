@@ -305,7 +305,7 @@ fn attribute<'t>(page: &'t str, id: &str, name: &str) -> Option<&'t str> {
 }
 
 #[tokio::test]
-async fn page_offers_templates_and_shows_what_is_wrong_beside_each_field() {
+async fn page_offers_templates_and_shows_a_form_of_the_one_that_was_chosen() {
     let hostile = "title: \"<img src=x onerror=alert(1)>\"\nparameters:\n- {name: x, title: '<script>', description: '\"><b>', default: '\"><i>'}\ndevfile:\n  \
         schemaVersion: 2.2.0\n  components:\n  - {name: main, attributes: {gateway/inject-editor: true}, container: {image: a, env: [{name: A, \
         value: '{{parameters.x}}'}]}}\n";
@@ -344,7 +344,13 @@ async fn page_offers_templates_and_shows_what_is_wrong_beside_each_field() {
         let gone = browser.visit(&format!("{site}/create?agent=one&template={name}")).await;
         assert!(gone.status() == status && gone.text().contains("This template cannot be shown."), "{}", gone.text());
     }
+}
 
+#[tokio::test]
+async fn page_shows_what_is_wrong_beside_each_field() {
+    let it = Templates::start(&[("node.yaml", NODE)]).await;
+    let mut browser = signed_in(&it.world).await;
+    let site = format!("http://{}", it.world.public());
     let form = "on=template&agent=one&template=node&name=Bad&parameter.version=18&parameter.greeting=&parameter.port=x&parameter.branch=";
     let answer = browser.ask("POST", &format!("{site}/create"), FORM, form).await;
     let page = answer.text();
@@ -370,7 +376,13 @@ async fn page_offers_templates_and_shows_what_is_wrong_beside_each_field() {
         );
     }
     assert!(page.contains("role=\"alert\"") && !page.contains("parameter-branch-mistake"), "{page}");
+}
 
+#[tokio::test]
+async fn page_makes_a_workspace_and_names_its_template() {
+    let it = Templates::start(&[("node.yaml", NODE)]).await;
+    let mut browser = signed_in(&it.world).await;
+    let site = format!("http://{}", it.world.public());
     let form = "on=template&agent=one&template=node&name=app&parameter.version=20&parameter.greeting=%3Cb%3E%20%22hi%22&parameter.port=4000\
         &parameter.debug=true&parameter.branch=&projects=&editor=&idle_minutes=";
     let answer = browser.ask("POST", &format!("{site}/create"), FORM, form).await;

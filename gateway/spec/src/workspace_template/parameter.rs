@@ -104,12 +104,12 @@ impl ParameterPattern {
         let compile = |text: &str| RegexBuilder::new(text).size_limit(COMPILED_BYTES_MAX).build();
         // By itself first: a parenthesis too many would close the group around it.
         let compiled = compile(text).and_then(|_| compile(&format!("^(?:{text})$")));
-        let whole = compiled.map_err(|error| match error {
-            regex::Error::CompiledTooBig(_) => "is too large when it is compiled".to_owned(),
-            error => {
-                let last = error.to_string().lines().last().unwrap_or_default().trim().to_owned();
-                format!("is no regular expression: {}", last.strip_prefix("error: ").unwrap_or(&last))
+        let whole = compiled.map_err(|error| {
+            if matches!(error, regex::Error::CompiledTooBig(_)) {
+                return "is too large when it is compiled".to_owned();
             }
+            let last = error.to_string().lines().last().unwrap_or_default().trim().to_owned();
+            format!("is no regular expression: {}", last.strip_prefix("error: ").unwrap_or(&last))
         })?;
         Ok(Self { text: text.to_owned(), whole })
     }
