@@ -62,6 +62,7 @@ async fn files_are_templates_as_they_are_now() {
     stage.templates.look().await;
     assert_eq!((stage.get("node"), stage.listed()), (Err(NoTemplate::NotFound), Vec::new()));
     stage.write("node.yaml", GOOD);
+    stage.write("java.yaml", &good("Java"));
     stage.write(".node.yaml.swp", "x");
     stage.write("notes.txt", "x");
     stage.templates.look().await;
@@ -70,9 +71,11 @@ async fn files_are_templates_as_they_are_now() {
         stage.templates.get(&"other".parse().unwrap(), &"node".parse().unwrap()).unwrap_err(),
         NoTemplate::NotFound
     );
+    assert_eq!(stage.get("java").as_deref(), Ok("Java"));
+    fs::remove_file(stage.path("java.yaml")).unwrap();
     stage.write("node.yaml", &good("Other"));
     stage.templates.look().await;
-    assert_eq!(stage.get("node").as_deref(), Ok("Other"));
+    assert_eq!((stage.get("node").as_deref(), stage.get("java")), (Ok("Other"), Err(NoTemplate::NotFound)));
     fs::remove_file(stage.path("node.yaml")).unwrap();
     stage.templates.look().await;
     assert_eq!((stage.get("node"), stage.listed()), (Err(NoTemplate::NotFound), Vec::new()));
