@@ -5,6 +5,7 @@ mod file;
 mod hostile;
 
 use super::*;
+use crate::workspace_template::WorkspaceTemplate;
 
 /// A sound file of six lines; cases add lines to its container, its list of components, or itself.
 const SMALL: &str = "\
@@ -56,6 +57,9 @@ fn documented_files_keep_every_rule() {
     let document = include_str!("../../../../docs/workspace-files.md");
     let mut blocks = document.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     assert_eq!(parse(blocks.next().unwrap().as_bytes()).map(|_| ()), Ok(()));
+    let template = WorkspaceTemplate::parse(blocks.next().unwrap().as_bytes()).unwrap();
+    let rendered = template.render(&[("team".to_owned(), "shop".to_owned())].into()).unwrap();
+    assert_eq!(parse(rendered.devfile.as_bytes()).unwrap().components[0].endpoints[0].target_port, 3000);
     for _ in 0..2 {
         assert!(crate::cluster_config::parse(blocks.next().unwrap().as_bytes()).is_ok());
     }
