@@ -143,10 +143,36 @@ await step("a pin puts one first", list, out, async () => {
   if (first !== "shop") return first;
 });
 
+await step("a template's form says what is wrong at its field, and makes a workspace once it is right", page, out, async () => {
+  await page.goto(`${site}/create`);
+  await page.getByRole("link", { name: "Node service" }).click();
+  await page.waitForURL(`${site}/create?agent=unique&template=node#template`);
+  const form = page.locator("#template");
+  await form.getByLabel("Name (required)").fill("prepared");
+  await form.getByLabel("Team").fill("<b>Team 1</b>");
+  await form.getByLabel("Version of Node.js").selectOption("22");
+  await form.getByRole("button", { name: "Create it" }).click();
+  const field = form.getByLabel("Team");
+  await page.locator("#parameter-team-mistake").waitFor();
+  if ((await field.inputValue()) !== "<b>Team 1</b>") return "what was typed is lost";
+  if ((await field.getAttribute("aria-invalid")) !== "true" || !(await field.getAttribute("aria-describedby")).includes("parameter-team-mistake")) return "the field does not say it";
+  await shot("template-mistake");
+  const violations = await mistakes(page);
+  if (violations) return violations;
+  await field.fill("blue");
+  await form.getByRole("button", { name: "Create it" }).click();
+  await page.waitForURL(`${site}/workspaces/prepared?follow=1*`);
+  await page.getByRole("heading", { name: "Template node" }).waitFor();
+  const values = await page.locator('section[aria-labelledby="template"] dd').allInnerTexts();
+  if (!values.includes("blue") || !values.includes("22")) return values.join();
+  const made = await (await api("GET", "/workspaces/prepared")).json();
+  if (made.template !== "node" || made.template_parameters.team !== "blue") return JSON.stringify(made.template_parameters);
+});
+
 // Every page, in both schemes, wide and narrow. A program asks to be signed in, so that there is something to confirm.
 const { verification_uri_complete: confirm } = await (await api("POST", "/device", { machine: "ann@laptop" })).json();
 const PAGES = {
-  home: "/", create: "/create", workspace: "/workspaces/shop", machine: "/workspaces/laptop", me: "/me", help: "/help", operator: "/operator",
+  home: "/", create: "/create", template: "/create?agent=unique&template=node", workspace: "/workspaces/shop", machine: "/workspaces/laptop", me: "/me", help: "/help", operator: "/operator",
   "operator-workspaces": "/operator/workspaces", "operator-users": "/operator/users", "operator-audit": "/operator/audit", "operator-refusals": "/operator/refusals",
   "operator-configuration": "/operator/configuration", "operator-agents": "/operator/agents",
   device: "/.gateway/device", confirm, "signed-in": "/.gateway/signed-out", "no-page": "/none", absent: `http://${port}-laptop.localhost:${new URL(site).port}/`,

@@ -9,6 +9,28 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/workspaces.sh"
 
 # A cluster without an agent: what is made there starts, and stays so.
 clusters unique
+mkdir -p "$OUT/agents/unique/workspace_templates"
+cat >"$OUT/agents/unique/workspace_templates/node.yaml" <<'YAML'
+title: Node service
+description: A container with Node.js.
+parameters:
+  - {name: version, title: Version of Node.js, options: ["22", "24"], default: "24"}
+  - {name: team, title: Team, description: In small letters., pattern: "[a-z]+"}
+  - {name: port, title: Port, kind: number, default: 3000}
+  - {name: debug, title: With its debugger, kind: boolean}
+devfile:
+  schemaVersion: 2.2.0
+  components:
+    - name: main
+      attributes: {gateway/inject-editor: true}
+      container:
+        image: "localhost/node:{{parameters.version}}"
+        env:
+          - {name: TEAM, value: "team-{{parameters.team}}"}
+          - {name: DEBUG, value: "{{parameters.debug}}"}
+        endpoints:
+          - {name: web, targetPort: "{{parameters.port}}"}
+YAML
 start_gateway
 user_token
 PORT=$(free_port)

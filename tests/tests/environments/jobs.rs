@@ -230,3 +230,53 @@ async fn job_whose_token_has_ended_hears_nothing_any_more() {
     assert_eq!(world.refused("POST", "/environments/complete", &token, &body).await.2, "credential_expired");
     world.gateway.stop().await;
 }
+
+#[tokio::test]
+async fn token_of_a_job_is_good_for_environments_and_for_no_page_and_no_other_part_of_the_api() {
+    let world = World::start().await;
+    let token = world.job(1, &json!({}));
+    let document = world.call("GET", "/openapi.json", "", "", "").await;
+    let document: Value = serde_json::from_slice(&document.body).unwrap();
+    let mut asked = 0;
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        // Those that are a job's to ask, or for all.
+        let is_open = ["/environments", "/openapi.json", "/device", "/ci/"].iter().any(|open| path.starts_with(open));
+        if is_open || path.contains("/environments") || path.contains("environment-template") {
+            continue;
+        }
+        let path = path.split('/').map(|part| if part.starts_with('{') { "app" } else { part }).collect::<Vec<_>>();
+        let path = path.join("/");
+        for method in methods.as_object().unwrap().keys().filter(|method| *method != "parameters") {
+            let answer = world.call(&method.to_ascii_uppercase(), &path, &token, "", "").await;
+            // A path with a name that is none, or a body that is missing, may be refused before the caller is.
+            assert!([400, 401, 404, 415, 422].contains(&answer.status()), "{method} {path}: {answer:?}");
+            asked += 1;
+        }
+    }
+    assert!(asked >= 40, "{asked}");
+    for (method, path) in [
+        ("GET", "/"),
+        ("GET", "/live"),
+        ("GET", "/create"),
+        ("GET", "/me"),
+        ("GET", "/help"),
+        ("GET", "/workspaces/app"),
+        ("GET", "/operator"),
+        ("GET", "/operator/audit"),
+        ("POST", "/create"),
+        ("POST", "/me"),
+        ("POST", "/workspaces/app"),
+        ("POST", "/operator/users"),
+        ("GET", "/.gateway/device"),
+    ] {
+        let mut client = Raw::connect(world.gateway.addresses.public).await;
+        let form =
+            "sec-fetch-site: same-origin\r\ncontent-type: application/x-www-form-urlencoded\r\ncontent-length: 0\r\n";
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {token}\r\n", world.public());
+        client.send(format!("{head}{form}\r\n")).await;
+        let answer = client.message().await.expect("an answer");
+        // A page is refused as to a visitor who is not signed in and opens no tab.
+        let expected = if method == "GET" && path != "/live" { 400 } else { 401 };
+        assert_eq!(answer.status(), expected, "{method} {path}: {answer:?} {}", answer.text());
+    }
+}
