@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use super::openapi::failures;
 use super::problem::{ApiProblem, ProblemRow};
 use super::{ApiParts, ApiShared, Caller, answer};
-use gateway_store::{Workspace, wall_clock_ms};
+use gateway_store::{AuditFilter, Workspace, wall_clock_ms};
 use gateway_types::UnixSeconds;
 use gateway_types::failed_request::FailedRequest;
 use gateway_types::principal::Principal;
@@ -94,13 +94,24 @@ async fn may_know(api: &ApiParts, principal: &Principal, failed: &FailedRequest)
         return Ok(true);
     }
     let Some(name) = failed.workspace.as_ref().and_then(|name| name.parse().ok()) else { return Ok(false) };
-    let workspace = api.store.workspace(&name).await?;
-    Ok(workspace.is_some_and(|workspace| workspace.owner == principal.user && is_of(failed, &workspace)))
+    let Some(workspace) = api.store.workspace(&name).await? else { return Ok(false) };
+    let since_ms = belongs_since(api, &workspace).await?;
+    Ok(workspace.owner == principal.user && failed.at_ms >= since_ms)
 }
 
-/// Returns whether a request was for this workspace, and not for an earlier one of its name.
-fn is_of(failed: &FailedRequest, workspace: &Workspace) -> bool {
-    i64::try_from(failed.at_ms / 1000).unwrap_or(i64::MAX) >= workspace.created_at.get()
+/// Returns the time since which a workspace is its owner's, in milliseconds: it was made then, or handed over. What was before is of
+/// another one of its name, or another owner's.
+async fn belongs_since(api: &ApiParts, workspace: &Workspace) -> Result<u64, ProblemRow> {
+    let handed_over = AuditFilter {
+        workspace: workspace.name.as_str(),
+        event: "workspace_handed_over",
+        since: Some(workspace.created_at),
+        limit: 1,
+        ..AuditFilter::default()
+    };
+    let last = api.store.audit_records(&handed_over).await?.records.into_iter().next();
+    let made_ms = u64::try_from(workspace.created_at.get()).unwrap_or_default().saturating_mul(1000);
+    Ok(last.map_or(made_ms, |last| last.record.at_ms))
 }
 
 fn item(failed: FailedRequest) -> FailedItem {

@@ -133,10 +133,25 @@ fn paths_url_is_apart(config: &Config, reader: &mut Reader) {
     } else if is_workspace_host(paths.host(), zone) {
         reader
             .object(&SITE.paths_url, format!("the host would be a workspace's inside zone {zone}; choose one outside"));
+    } else if is_above_or_below(paths.host(), zone.as_str()) || is_above_or_below(paths.host(), public.host()) {
+        let wrong = format!(
+            "the host is above or below that of {} or the zone {zone}: a page of one could set cookies for the other",
+            SITE.public_url
+        );
+        reader.object(&SITE.paths_url, wrong);
+    } else if paths.host().starts_with('[') {
+        reader.object(&SITE.paths_url, "needs a name or an IPv4 address as host".to_owned());
     } else if paths.scheme() != public.scheme() || !is_same_port {
         let wrong = format!("needs the scheme and the port of {}: the same listener serves both", SITE.public_url);
         reader.object(&SITE.paths_url, wrong);
     }
+}
+
+/// Tells whether one name is the other one, or a parent of it.
+fn is_above_or_below(one: &str, other: &str) -> bool {
+    let is_below =
+        |name: &str, parent: &str| name.strip_suffix(parent).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+    is_below(one, other) || is_below(other, one)
 }
 
 /// Tells whether `host` is `{port}-{name}.{zone}` or `{name}.{zone}`.

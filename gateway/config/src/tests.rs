@@ -155,6 +155,10 @@ fn paths_url_has_a_host_of_its_own_and_the_listener_of_public_url() {
     assert!(wrong("http://paths.test").contains("needs the scheme and the port"));
     assert!(wrong("https://paths.test:444").contains("needs the scheme and the port"));
     assert!(load("https://paths.test/x").is_err());
+    for related in ["https://ws.test", "https://a.b.ws.test", "https://apps.gw.test", "https://test"] {
+        assert!(wrong(related).contains("is above or below"), "{}", wrong(related));
+    }
+    assert!(wrong("https://[::1]").contains("needs a name or an IPv4 address"));
 }
 
 #[test]

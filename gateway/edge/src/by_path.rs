@@ -5,7 +5,7 @@
 //! ones work. All pages of one user's workspaces share the origin, so an answer neither clears its storage nor sets a cookie
 //! beyond its host. Decision record: docs/decisions/2026-11-28-workspaces-by-path.md.
 
-use http::header::{LOCATION, SET_COOKIE};
+use http::header::{ALT_SVC, LOCATION, SET_COOKIE, STRICT_TRANSPORT_SECURITY};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
@@ -17,7 +17,15 @@ use gateway_http::host::authorities_agree;
 pub(crate) const X_FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
 
 const SERVICE_WORKER_ALLOWED: HeaderName = HeaderName::from_static("service-worker-allowed");
-const CLEAR_SITE_DATA: HeaderName = HeaderName::from_static("clear-site-data");
+
+/// Fields that act on all of an origin or host: they clear it, have its addresses reported elsewhere, or say how to reach it.
+const OF_THE_ORIGIN: [HeaderName; 5] = [
+    HeaderName::from_static("clear-site-data"),
+    HeaderName::from_static("nel"),
+    HeaderName::from_static("report-to"),
+    STRICT_TRANSPORT_SECURITY,
+    ALT_SVC,
+];
 
 /// Takes the prefix off a target. A target without it, which the parser of paths lets nowhere, stays as it is.
 pub(crate) fn to_app(target: &mut Uri, prefix: &str) {
@@ -32,12 +40,18 @@ pub(crate) fn to_app(target: &mut Uri, prefix: &str) {
 
 /// Puts the prefix before the paths of an answer, and takes out what would reach other workspaces of the origin.
 pub(crate) fn to_user(headers: &mut HeaderMap, own: OwnOrigin<'_>, prefix: &str) {
-    headers.remove(CLEAR_SITE_DATA);
-    for name in [LOCATION, SERVICE_WORKER_ALLOWED] {
-        let led = headers.get(&name).and_then(|value| with_prefix(value.as_bytes(), own, prefix));
-        if let Some(value) = led.and_then(|value| HeaderValue::try_from(value).ok()) {
-            headers.insert(name, value);
-        }
+    for name in &OF_THE_ORIGIN {
+        headers.remove(name);
+    }
+    let led = headers.get(LOCATION).and_then(|value| with_prefix(value.as_bytes(), own, prefix));
+    if let Some(value) = led.and_then(|value| HeaderValue::try_from(value).ok()) {
+        headers.insert(LOCATION, value);
+    }
+    // A browser resolves the value as a URL, in which `..` and more lead out of the prefix: whatever it is, it is replaced.
+    if headers.remove(SERVICE_WORKER_ALLOWED).is_some()
+        && let Ok(most) = HeaderValue::try_from(format!("{prefix}/"))
+    {
+        headers.insert(SERVICE_WORKER_ALLOWED, most);
     }
     if headers.contains_key(SET_COOKIE) {
         let bound: Vec<_> = headers.get_all(SET_COOKIE).iter().filter_map(|value| bound(value, prefix)).collect();
@@ -173,8 +187,13 @@ mod tests {
 
     #[test]
     fn no_answer_reaches_the_storage_or_the_pages_of_another_workspace() {
-        check(SERVICE_WORKER_ALLOWED, "/", Some("/app/8080/"));
-        check(SERVICE_WORKER_ALLOWED, "/app/8080/x", Some("/app/8080/x"));
-        check(CLEAR_SITE_DATA, "\"*\"", None);
+        for scope in
+            ["/", "/app/8080/x", "../../", "//paths.example.com/", "/\\paths.example.com/", "/app/8080/%2e%2e/../"]
+        {
+            check(SERVICE_WORKER_ALLOWED, scope, Some("/app/8080/"));
+        }
+        for name in OF_THE_ORIGIN {
+            check(name, "\"*\"", None);
+        }
     }
 }

@@ -6,7 +6,9 @@ use e2e::fleet::Fleet;
 use e2e::raw::{Message, Raw};
 use e2e::stopwatch::Stopwatch;
 use e2e::{PATIENCE, TestGateway};
+use gateway_store::AuditFilter;
 use serde_json::Value;
+use tunnel_proto::hello::{AppProtocol, HostMode, Port};
 
 use super::support::{As, World, code};
 
@@ -59,6 +61,34 @@ async fn failure_is_explained_to_user_owner_and_operator_and_to_no_other() {
     assert_eq!((&found["code"], &found["side"]), (&"no_such_host".into(), &"policy".into()));
     assert_eq!(world.json("GET", &hers, &ann, "", 200).await["user"], "eve");
     assert_eq!(world.call("GET", &hers, &world.user("bob").await, "").await.status(), 404);
+    // What a refusal says does not tell whether an agent is there, and which port is its default.
+    let named = Port { number: 3000, protocol: AppProtocol::Http1, host: HostMode::Original, tls: false };
+    let _agent = world.gateway.agent_with("devs", vec![named]).await;
+    let explained = async |workspace: &str| {
+        let host = format!("{workspace}.localhost:{}", world.gateway.addresses.public.port());
+        let mut client = Raw::connect(world.gateway.addresses.public).await;
+        client
+            .send(format!("GET / HTTP/1.1\r\nhost: {host}\r\ngateway-authorization: Bearer {}\r\n\r\n", token(&eve)))
+            .await;
+        let refused = client.message().await.expect("an answer");
+        let mut found = world.json("GET", &format!("/failures/{}", trace(&refused)), &eve, "", 200).await;
+        for own in ["trace_id", "at", "workspace", "took_milliseconds"] {
+            found[own].take();
+        }
+        found
+    };
+    assert_eq!(explained("devs").await, explained("none-such").await);
+    // The next owner is not told of what was before.
+    let (bob, before) = (world.user("bob").await, trace(&fail(&world.gateway, "annas", 3000, token(&eve)).await));
+    let handed = world.call("POST", "/workspaces/annas/hand-over", &ann, r#"{"to":"bob"}"#).await;
+    assert_eq!(handed.status(), 204, "{}", handed.text());
+    let filter = AuditFilter { event: "workspace_handed_over", limit: 1, ..AuditFilter::default() };
+    let stopwatch = Stopwatch::start();
+    while world.gateway.store.audit_records(&filter).await.unwrap().records.is_empty() {
+        assert!(stopwatch.elapsed() < PATIENCE, "it is not recorded");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(world.call("GET", &format!("/failures/{before}"), &bob, "").await.status(), 404);
     for none in ["", "0", &"0".repeat(32), &"g".repeat(32), "../whoami", &"0".repeat(33)] {
         assert_eq!(world.call("GET", &format!("/failures/{none}"), &ann, "").await.status(), 404, "{none}");
     }

@@ -78,10 +78,14 @@ async fn commands_make_and_delete_external_workspaces() {
     assert_eq!(desk.done("workspace rename other Shop").await.trim(), "other is called Shop");
     let other = world.json("GET", "/workspaces/other", &world.dev(), "", 200).await;
     assert_eq!(other["display_name"], "Shop");
+    let renamed =
+        serde_json::from_str::<serde_json::Value>(&desk.done("workspace rename other -o json").await).unwrap();
+    assert_eq!(renamed, serde_json::json!({"name": "other", "display_name": null}));
     desk.done("workspace create given --executor external").await;
     let (exit, _, err) = desk.run("workspace hand-over given --to bob").await;
     assert_eq!((exit, err.contains("--yes")), (Exit::Usage, true), "{err}");
-    assert_eq!(desk.done("workspace hand-over given --to bob --yes").await.trim(), "given is bob's");
+    let given = desk.done("workspace hand-over given --to bob --yes --output json").await;
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&given).unwrap()["owner"], "bob");
     desk.done("workspace terminate my-app --yes").await;
     let list = desk.done("workspace list").await;
     assert!(list.contains("other") && !list.contains("my-app") && !list.contains("given"), "{list}");

@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use crate::Output;
 use crate::credentials::Remote;
 use gateway_types::{DisplayName, UserName, WorkspaceName};
 
@@ -30,6 +31,9 @@ pub struct RenameArgs {
     /// The name that people read; without one it has none.
     #[arg(value_name = "TEXT")]
     pub display_name: Option<DisplayName>,
+    /// Shape of what is printed.
+    #[arg(long, short, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
     /// The gateway.
     #[command(flatten)]
     pub remote: Remote,
@@ -48,6 +52,9 @@ pub struct HandOverArgs {
     /// Confirms it: the workspace is not yours any more.
     #[arg(long)]
     pub yes: bool,
+    /// Shape of what is printed.
+    #[arg(long, short, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
     /// The gateway.
     #[command(flatten)]
     pub remote: Remote,

@@ -6,7 +6,7 @@ use super::no_such;
 use crate::client::{ClientError, GatewayClient};
 use crate::local::{Journal, operator};
 use crate::place::complain;
-use crate::{Console, Exit, HandOverArgs, RenameArgs, WorkspaceCommand};
+use crate::{Console, Exit, HandOverArgs, Output, RenameArgs, WorkspaceCommand};
 use gateway_config::Config;
 use gateway_net::audit::{AuditEvent, Text};
 use gateway_store::{HandOver, Store};
@@ -63,6 +63,15 @@ impl<'a> NameChange<'a> {
 
     fn done(self, console: &mut Console) -> Exit {
         match self {
+            Self::Rename(RenameArgs { workspace, display_name, output: Output::Json, .. }) => {
+                let name = display_name.as_ref().map(DisplayName::as_str);
+                let changed = json!({"name": workspace.as_str(), "display_name": name});
+                console.finish_with(format_args!("{changed:#}"))
+            }
+            Self::HandOver(HandOverArgs { workspace, to, output: Output::Json, .. }) => {
+                let changed = json!({"name": workspace.as_str(), "owner": to.as_str()});
+                console.finish_with(format_args!("{changed:#}"))
+            }
             Self::Rename(RenameArgs { workspace, display_name: Some(name), .. }) => {
                 console.finish_with(format_args!("{workspace} is called {name}"))
             }

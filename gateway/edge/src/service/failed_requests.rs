@@ -1,11 +1,10 @@
 //! The last failed requests of this replica, to be explained by their trace ids. In memory and bounded: only a failure costs
 //! anything here, and those of strangers are as many as their log lines.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use parking_lot::Mutex;
 
-use gateway_types::WorkspaceName;
 use gateway_types::failed_request::FailedRequest;
 
 /// Requests that are kept.
@@ -14,35 +13,60 @@ pub const FAILED_REQUESTS_MAX: usize = 10_000;
 /// Time for which they are kept, in milliseconds: 24 hours.
 const KEPT_MS: u64 = 24 * 60 * 60 * 1_000;
 
-/// The last failed requests, the newest at the end.
+/// Requests of one user that are kept, so that none pushes out those of others. All without a user count as one.
+const OF_A_USER_MAX: usize = 1_000;
+
+/// The last failed requests.
 #[derive(Debug, Default)]
-pub struct FailedRequests(Mutex<VecDeque<FailedRequest>>);
+pub struct FailedRequests(Mutex<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// The newest at the end.
+    requests: VecDeque<FailedRequest>,
+    of_users: HashMap<Option<String>, usize>,
+}
+
+impl Kept {
+    /// Lets a request go.
+    fn forget(&mut self, place: usize) {
+        let Some(gone) = self.requests.remove(place) else { return };
+        if let Some(count) = self.of_users.get_mut(&gone.user) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                self.of_users.remove(&gone.user);
+            }
+        }
+    }
+}
 
 impl FailedRequests {
-    /// Takes a request in. The oldest goes if there are too many, and all that are too old.
+    /// Takes a request in. The oldest of its user goes if there are too many of these, the oldest of all if there are too many, and
+    /// all that are too old.
     pub fn note(&self, failed: FailedRequest) {
         let mut kept = self.0.lock();
         let oldest = failed.at_ms.saturating_sub(KEPT_MS);
-        while kept.len() >= FAILED_REQUESTS_MAX || kept.front().is_some_and(|first| first.at_ms < oldest) {
-            kept.pop_front();
+        while kept.requests.front().is_some_and(|first| first.at_ms < oldest) {
+            kept.forget(0);
         }
-        kept.push_back(failed);
+        if kept.of_users.get(&failed.user).is_some_and(|count| *count >= OF_A_USER_MAX)
+            && let Some(place) = kept.requests.iter().position(|other| other.user == failed.user)
+        {
+            kept.forget(place);
+        }
+        if kept.requests.len() >= FAILED_REQUESTS_MAX {
+            kept.forget(0);
+        }
+        *kept.of_users.entry(failed.user.clone()).or_default() += 1;
+        kept.requests.push_back(failed);
     }
 
     /// Finds a request by its trace id, if it is not too old by `now_ms`.
     #[must_use]
     pub fn find(&self, trace: &str, now_ms: u64) -> Option<FailedRequest> {
         let kept = self.0.lock();
-        let found = kept.iter().rev().find(|failed| failed.trace_id == trace)?;
+        let found = kept.requests.iter().rev().find(|failed| failed.trace_id == trace)?;
         (found.at_ms >= now_ms.saturating_sub(KEPT_MS)).then(|| found.clone())
-    }
-
-    /// Returns the last of a workspace since a time in milliseconds, the newest first.
-    #[must_use]
-    pub fn of_workspace(&self, name: &WorkspaceName, since_ms: u64, most: usize) -> Vec<FailedRequest> {
-        let kept = self.0.lock();
-        let is_meant = |failed: &&FailedRequest| failed.workspace.as_deref() == Some(name.as_str());
-        kept.iter().rev().take_while(|failed| failed.at_ms >= since_ms).filter(is_meant).take(most).cloned().collect()
     }
 }
 
@@ -52,7 +76,7 @@ mod tests {
 
     use super::*;
 
-    fn failed(at_ms: u64) -> FailedRequest {
+    fn failed(at_ms: u64, user: &str) -> FailedRequest {
         FailedRequest {
             trace_id: at_ms.to_string(),
             at_ms,
@@ -63,8 +87,8 @@ mod tests {
             to_do: String::new(),
             status: 502,
             took_ms: 1,
-            user: None,
-            workspace: Some(if at_ms.is_multiple_of(2) { "even" } else { "odd" }.to_owned()),
+            user: Some(user.to_owned()),
+            workspace: None,
             port: None,
             address: None,
         }
@@ -74,17 +98,26 @@ mod tests {
     fn newest_ten_thousand_of_a_day_are_found_and_no_other() {
         let requests = FailedRequests::default();
         for at_ms in 0..10_500 {
-            requests.note(failed(at_ms));
+            requests.note(failed(at_ms, &format!("user-{}", at_ms % 20)));
         }
         assert_eq!(requests.find("499", 10_500), None, "pushed out");
         assert_eq!(requests.find("500", 10_500).map(|found| found.at_ms), Some(500));
         assert_eq!(requests.find("10499", 10_499 + KEPT_MS).map(|found| found.at_ms), Some(10_499));
         assert_eq!(requests.find("10499", 10_500 + KEPT_MS), None, "a day old");
-        let odd = requests.of_workspace(&"odd".parse().unwrap(), 10_000, 3);
-        assert_eq!(odd.iter().map(|one| one.at_ms).collect::<Vec<_>>(), [10_499, 10_497, 10_495]);
-        assert_eq!(requests.of_workspace(&"odd".parse().unwrap(), 10_498, 3).len(), 1, "since that time");
-        requests.note(failed(10_400 + KEPT_MS));
+        requests.note(failed(10_400 + KEPT_MS, "ann"));
         assert_eq!(requests.find("10399", 10_399), None, "let go when a newer one came");
         assert!(requests.find("10400", 10_400).is_some());
+    }
+
+    #[test]
+    fn flood_of_one_user_pushes_no_other_out() {
+        let requests = FailedRequests::default();
+        requests.note(failed(0, "bob"));
+        for at_ms in 1..20_000 {
+            requests.note(failed(at_ms, "ann"));
+        }
+        assert!(requests.find("0", 20_000).is_some(), "bob's");
+        assert_eq!(requests.find("18999", 20_000), None, "her thousand last");
+        assert!(requests.find("19000", 20_000).is_some() && requests.find("19999", 20_000).is_some());
     }
 }

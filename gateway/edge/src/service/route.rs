@@ -123,17 +123,22 @@ impl Edge {
             // On the heap, as all rare futures here.
             session = Box::pin(self.elsewhere(&address)).await.lane();
         }
-        known.port = address.port.or_else(|| session.as_ref().and_then(|session| session.default_port()));
+        // By path, the terminal is no place to lead to.
+        let is_open = |port: &Port| !address.is_by_path() || !(port.is_terminal() || port.is_ssh());
+        let default_port = || session.as_ref().and_then(|session| session.default_port()).filter(is_open);
+        let port = address.port.or_else(default_port);
         let offered = OfferedCredential::read(&parts.headers, self.hosts.site.cookies());
         if is_tcp {
             tcp::require_token(&offered).map_err(|failure| Failures::of_stranger(failure, origin))?;
         }
         let visit = Visit { parts: &parts, offered: &offered, origin, address: &address, now: known.began };
-        let Some(port) = known.port else {
+        let Some(port) = port else {
             return Box::pin(self.without_port(&visit, session, known)).await;
         };
         // Step 5: authorise.
         let grant = self.authorise(&visit, port, known).await?;
+        // Not before: what is known of a refusal is explained to the caller, and the agent's default says that it is there.
+        known.port = Some(port);
         if address.is_by_path() && address.port.is_none() {
             return Ok(self.led_to_port(&parts, &address, port));
         }
