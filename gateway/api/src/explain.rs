@@ -9,10 +9,11 @@ use http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::audited::{HANDED_OVER, newest};
 use super::openapi::failures;
 use super::problem::{ApiProblem, ProblemRow};
 use super::{ApiParts, ApiShared, Caller, answer};
-use gateway_store::{AuditFilter, Workspace, wall_clock_ms};
+use gateway_store::{Workspace, wall_clock_ms};
 use gateway_types::UnixSeconds;
 use gateway_types::failed_request::FailedRequest;
 use gateway_types::principal::Principal;
@@ -102,21 +103,14 @@ async fn may_know(api: &ApiParts, principal: &Principal, failed: &FailedRequest)
 /// Returns the time since which a workspace is its owner's, in milliseconds: it was made then, or handed over. What was before is of
 /// another one of its name, or another owner's.
 async fn belongs_since(api: &ApiParts, workspace: &Workspace) -> Result<u64, ProblemRow> {
-    let handed_over = AuditFilter {
-        workspace: workspace.name.as_str(),
-        event: "workspace_handed_over",
-        since: Some(workspace.created_at),
-        limit: 1,
-        ..AuditFilter::default()
-    };
-    let last = api.store.audit_records(&handed_over).await?.records.into_iter().next();
+    let last = newest(api, workspace, HANDED_OVER).await?;
     let made_ms = u64::try_from(workspace.created_at.get()).unwrap_or_default().saturating_mul(1000);
     Ok(last.map_or(made_ms, |last| last.record.at_ms))
 }
 
 fn item(failed: FailedRequest) -> FailedItem {
     FailedItem {
-        at: UnixSeconds::new(i64::try_from(failed.at_ms / 1000).unwrap_or(i64::MAX)).to_string(),
+        at: UnixSeconds::of_milliseconds(failed.at_ms).to_string(),
         trace_id: failed.trace_id,
         code: failed.code,
         detail: failed.detail,

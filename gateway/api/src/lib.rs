@@ -15,6 +15,7 @@
 pub mod admin;
 mod agents;
 pub mod answer;
+pub mod audited;
 pub mod body;
 mod ci;
 mod clusters;

@@ -80,6 +80,6 @@ mod tests {
         let again = permits.take(&ann).unwrap();
         assert_eq!(permits.take(&ann).unwrap_err(), ApiProblem::TooMany { limit: "of_user" });
         drop((again, _second));
-        assert!(permits.taken.lock().is_empty(), "nobody is remembered who has nothing");
+        assert!(permits.taken.lock().is_empty(), "a user who has nothing is forgotten");
     }
 }

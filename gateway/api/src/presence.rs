@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::ApiParts;
+use super::audited::{HANDED_OVER, newest};
 use gateway_agents::registry::{LiveSession, Registry, Subject};
-use gateway_store::{AuditFilter, StoreError, Workspace};
+use gateway_store::{StoreError, Workspace};
 use gateway_types::{UnixSeconds, WorkspaceName};
 
 /// Returns the session of a workspace: here, or by a lane to the replica that its agent dialed. That of a workspace without an agent
@@ -44,23 +45,13 @@ pub struct LastDisconnect {
 ///
 /// Cancel safety: safe.
 pub async fn last_disconnect(parts: &ApiParts, workspace: &Workspace) -> Result<Option<LastDisconnect>, StoreError> {
-    let newest = async |event: &str| {
-        let filter = AuditFilter {
-            workspace: workspace.name.as_str(),
-            event,
-            since: Some(workspace.created_at),
-            limit: 1,
-            ..AuditFilter::default()
-        };
-        Ok::<_, StoreError>(parts.store.audit_records(&filter).await?.records.into_iter().next())
-    };
-    let Some(ended) = newest("agent_ended").await? else { return Ok(None) };
-    if newest("workspace_handed_over").await?.is_some_and(|handed| handed.id > ended.id) {
+    let Some(ended) = newest(parts, workspace, "agent_ended").await? else { return Ok(None) };
+    if newest(parts, workspace, HANDED_OVER).await?.is_some_and(|handed| handed.id > ended.id) {
         return Ok(None);
     }
     let line: serde_json::Value = serde_json::from_str(&ended.record.line).unwrap_or_default();
     let reason = line.get("reason").and_then(serde_json::Value::as_str).unwrap_or("unknown").to_owned();
-    let at = UnixSeconds::new(i64::try_from(ended.record.at_ms / 1000).unwrap_or(i64::MAX));
+    let at = UnixSeconds::of_milliseconds(ended.record.at_ms);
     Ok(Some(LastDisconnect { at, reason }))
 }
 

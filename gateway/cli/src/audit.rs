@@ -125,7 +125,7 @@ fn left(args: &SearchAuditArgs, records: &[Value]) -> u32 {
 /// Writes a record as the API does.
 fn row(found: &FoundRecord) -> Value {
     let FoundRecord { replica, record, .. } = found;
-    let at = UnixSeconds::new(i64::try_from(record.at_ms / 1000).unwrap_or(i64::MAX));
+    let at = UnixSeconds::of_milliseconds(record.at_ms);
     json!({
         "at": at.to_string(),
         "event": record.event,

@@ -10,8 +10,7 @@ use tokio::time::Instant;
 
 use super::args::{ClusterArgs, ClusterCommand, OrphansArgs, ShowClusterArgs};
 use super::client::{ClientError, GatewayClient, shown};
-use super::credentials::{Remote, signed_in};
-use super::place::complain;
+use super::place::{complain, connect};
 use super::{Console, Exit, Output, table};
 
 /// Pause between two requests for an orphan that is still there.
@@ -66,22 +65,16 @@ struct LeftObject {
 /// Runs `gateway cluster`.
 pub async fn run_cluster(args: &ClusterArgs, env: &BTreeMap<String, String>, console: &mut Console) -> Exit {
     let done = match &args.command {
-        ClusterCommand::Show(args) => match client(&args.remote, env, console) {
-            Ok(client) => show(&client, args, console).await,
+        ClusterCommand::Show(args) => match connect(&args.remote, env, console) {
+            Ok((client, _)) => show(&client, args, console).await,
             Err(exit) => return exit,
         },
-        ClusterCommand::Orphans(args) => match client(&args.remote, env, console) {
-            Ok(client) => orphans(&client, args, console).await,
+        ClusterCommand::Orphans(args) => match connect(&args.remote, env, console) {
+            Ok((client, _)) => orphans(&client, args, console).await,
             Err(exit) => return exit,
         },
     };
     done.unwrap_or_else(|error| complain(&error, console))
-}
-
-fn client(remote: &Remote, env: &BTreeMap<String, String>, console: &mut Console) -> Result<GatewayClient, Exit> {
-    let signed_in = signed_in(remote, env).map_err(|error| complain(&error, console))?;
-    let client = GatewayClient::new(&signed_in.gateway, Some(&signed_in.token), signed_in.ca_file.as_deref());
-    client.map_err(|error| complain(&error, console))
 }
 
 async fn show(client: &GatewayClient, args: &ShowClusterArgs, console: &mut Console) -> Result<Exit, ClientError> {

@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::client::{ClientError, GatewayClient, shown};
-use super::credentials::{Remote, signed_in};
-use super::place::complain;
+use super::credentials::Remote;
+use super::place::{complain, connect};
 use super::{Console, Exit, Output};
 
 const EXPLAIN_EXAMPLES: &str = "\
@@ -53,14 +53,9 @@ struct FailedRequest {
 
 /// Runs `gateway explain`.
 pub async fn run_explain(args: &ExplainArgs, env: &BTreeMap<String, String>, console: &mut Console) -> Exit {
-    let signed_in = match signed_in(&args.remote, env) {
-        Ok(signed_in) => signed_in,
-        Err(error) => return complain(&error, console),
-    };
-    let client = GatewayClient::new(&signed_in.gateway, Some(&signed_in.token), signed_in.ca_file.as_deref());
-    let client = match client {
-        Ok(client) => client,
-        Err(error) => return complain(&error, console),
+    let (client, _) = match connect(&args.remote, env, console) {
+        Ok(connected) => connected,
+        Err(exit) => return exit,
     };
     explain(&client, args, console).await.unwrap_or_else(|error| complain(&error, console))
 }

@@ -12,10 +12,6 @@ const OWN: &str = "/.gateway/";
 /// Meaning of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PathPlace<'a> {
-    /// Nothing but the origin.
-    Home,
-    /// A path of the gateway itself.
-    Own,
     /// A workspace.
     Workspace {
         /// The workspace.
@@ -25,6 +21,17 @@ pub enum PathPlace<'a> {
         /// Beginning of the path, without a slash at its end: `/NAME/PORT` or `/NAME`.
         prefix: &'a str,
     },
+    /// What the gateway itself answers.
+    Gateway(OwnPath),
+}
+
+/// Path that belongs to no workspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnPath {
+    /// Nothing but the origin.
+    Home,
+    /// A reserved path, for the sign-in.
+    Reserved,
     /// The address of a workspace or of a port without the slash at its end, without which a page's relative links would lead
     /// elsewhere.
     WithoutSlash,
@@ -32,26 +39,32 @@ pub enum PathPlace<'a> {
     Nothing,
 }
 
+impl From<OwnPath> for PathPlace<'_> {
+    fn from(path: OwnPath) -> Self {
+        Self::Gateway(path)
+    }
+}
+
 impl<'a> PathPlace<'a> {
     /// Reads the path of a request, which begins with a slash.
     #[must_use]
     pub fn parse(path: &'a str) -> Self {
         if path == "/" {
-            return Self::Home;
+            return OwnPath::Home.into();
         }
         if path.starts_with(OWN) {
-            return Self::Own;
+            return OwnPath::Reserved.into();
         }
-        let Some(rest) = path.strip_prefix('/') else { return Self::Nothing };
+        let Some(rest) = path.strip_prefix('/') else { return OwnPath::Nothing.into() };
         let (name, after) = match rest.split_once('/') {
             Some((name, after)) => (name, Some(after)),
             None => (rest, None),
         };
         // Another script's name, which a browser would show as such in a host, is none here either.
         let Some(name) = name.parse::<WorkspaceName>().ok().filter(|name| !name.as_str().starts_with("xn--")) else {
-            return Self::Nothing;
+            return OwnPath::Nothing.into();
         };
-        let Some(after) = after else { return Self::WithoutSlash };
+        let Some(after) = after else { return OwnPath::WithoutSlash.into() };
         let name_end = name.as_str().len() + 1;
         if after.is_empty() {
             return Self::Workspace { name, port: None, prefix: path.get(..name_end).unwrap_or_default() };
@@ -60,9 +73,9 @@ impl<'a> PathPlace<'a> {
             Some((port, _)) => (port, true),
             None => (after, false),
         };
-        let Ok(known) = port.parse::<Port>() else { return Self::Nothing };
+        let Ok(known) = port.parse::<Port>() else { return OwnPath::Nothing.into() };
         if !has_slash {
-            return Self::WithoutSlash;
+            return OwnPath::WithoutSlash.into();
         }
         let prefix = path.get(..name_end + 1 + port.len()).unwrap_or_default();
         Self::Workspace { name, port: Some(known), prefix }
@@ -127,11 +140,11 @@ mod tests {
 
     #[test]
     fn origin_own_paths_and_missing_slashes_are_told_apart() {
-        assert_eq!(PathPlace::parse("/"), PathPlace::Home);
-        assert_eq!(PathPlace::parse("/.gateway/sign-in"), PathPlace::Own);
-        assert_eq!(PathPlace::parse("/app"), PathPlace::WithoutSlash);
-        assert_eq!(PathPlace::parse("/app/8080"), PathPlace::WithoutSlash);
-        assert_eq!(PathPlace::parse("/app/nothing"), PathPlace::Nothing);
+        assert_eq!(PathPlace::parse("/"), OwnPath::Home.into());
+        assert_eq!(PathPlace::parse("/.gateway/sign-in"), OwnPath::Reserved.into());
+        assert_eq!(PathPlace::parse("/app"), OwnPath::WithoutSlash.into());
+        assert_eq!(PathPlace::parse("/app/8080"), OwnPath::WithoutSlash.into());
+        assert_eq!(PathPlace::parse("/app/nothing"), OwnPath::Nothing.into());
     }
 
     #[test]

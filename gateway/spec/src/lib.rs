@@ -21,6 +21,8 @@ pub mod document;
 pub mod editor;
 pub mod environment;
 pub mod frozen;
+#[cfg(test)]
+mod hostile_text;
 pub mod pipeline;
 pub mod project;
 pub mod shell;

@@ -23,6 +23,12 @@ impl UnixSeconds {
         Self(seconds)
     }
 
+    /// Takes the whole seconds of a number of milliseconds.
+    #[must_use]
+    pub fn of_milliseconds(milliseconds: u64) -> Self {
+        Self(i64::try_from(milliseconds / 1000).unwrap_or(i64::MAX))
+    }
+
     /// Returns the number of seconds.
     #[must_use]
     pub const fn get(self) -> i64 {

@@ -1,5 +1,5 @@
-// What every page for people has to hold, whoever makes it: nothing that axe finds, in both schemes, wide and narrow; nothing that is
-// wider than the window; nothing that is lost in colours of the system, or moves for who wants no motion.
+// Demands on every page for people, of the gateway and of the agent: nothing that axe finds, in both schemes, wide and narrow; nothing that is
+// wider than the window; nothing that is lost in colours of the system, or moves where no motion is wanted.
 
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";

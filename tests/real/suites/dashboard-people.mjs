@@ -63,7 +63,7 @@ async function share(more = async () => {}) {
   await more();
   await ann.getByRole("button", { name: "Share", exact: true }).click();
 }
-await step("a name under which nobody has signed in is asked about before it gets a port", ann, out, async () => {
+await step("a name without a sign-in so far is asked about before it gets a port", ann, out, async () => {
   await share();
   await ann.getByRole("alert").getByText("no sign-in under this name").waitFor();
   await ann.goto(`${site}/workspaces/laptop`);

@@ -136,7 +136,8 @@ same "ports have the devfile's names and protocols, or the program's" "3000 app 
 8443 secured https
 50051 calls h2" "$(ask GET /workspaces/mine | jq -r '.agent.listening[] | select(.port < 60000) | "\(.port) \(.label) \(.protocol)"')"
 # What the pod sees, so that the pod's watcher sees the edits.
-projects=/proc/$(pgrep -nf '^node node_modules/vite/bin/vite.js')/root/projects/apps
+pod=/proc/$(pgrep -nf '^node node_modules/vite/bin/vite.js')/root
+projects=$pod/projects/apps
 mkdir "$OUT/vite"
 helper vite 60 node "$REAL/suites/vite.mjs" --base "http://$(host_of 5173 mine)" --app "$projects/vite" --edits "$projects" --out "$OUT/vite" --link ''
 note "these apps after $(seconds $(($(now_ms) - begun))) s"

@@ -1,4 +1,4 @@
-//! Failed requests, explained by the trace ids of their answers: to whom, and whichever replica is asked.
+//! Failed requests, explained by the trace ids of their answers: to which users, and by any replica.
 
 use std::time::Duration;
 

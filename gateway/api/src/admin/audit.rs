@@ -194,7 +194,7 @@ fn cursor(before: i64) -> String {
 
 fn row(found: FoundRecord) -> AuditRecordRow {
     let FoundRecord { replica, record, .. } = found;
-    let at = UnixSeconds::new(i64::try_from(record.at_ms / 1000).unwrap_or(i64::MAX));
+    let at = UnixSeconds::of_milliseconds(record.at_ms);
     AuditRecordRow {
         at: at.to_string(),
         event: record.event,

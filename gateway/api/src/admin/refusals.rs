@@ -197,7 +197,7 @@ fn row(refusal: &Refusal) -> RefusalRow {
 }
 
 fn time(at_ms: u64) -> String {
-    UnixSeconds::new(i64::try_from(at_ms / 1000).unwrap_or(i64::MAX)).to_string()
+    UnixSeconds::of_milliseconds(at_ms).to_string()
 }
 
 fn replica(api: &ApiParts) -> Option<u64> {

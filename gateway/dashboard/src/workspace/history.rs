@@ -1,14 +1,12 @@
 //! Events of a workspace, as the audit log in the database has them, for its owner.
 
 use crate::words;
+use gateway_api::audited::HANDED_OVER;
 use gateway_store::{AuditFilter, Store, StoreError, Workspace, wall_clock};
 use gateway_types::UnixSeconds;
 
 /// Most records that are shown.
 const RECORDS_MAX: u32 = 30;
-
-/// Event from which on the records are the present owner's.
-const HANDED_OVER: &str = "workspace_handed_over";
 
 /// Something that happened.
 pub(super) struct HistoryLine {
@@ -36,7 +34,7 @@ pub(super) async fn lines(store: &Store, workspace: &Workspace) -> Result<Vec<Hi
     let mut lines = Vec::new();
     for found in store.audit_records(&filter).await?.records {
         let record = found.record;
-        let at = UnixSeconds::new(i64::try_from(record.at_ms / 1000).unwrap_or(i64::MAX));
+        let at = UnixSeconds::of_milliseconds(record.at_ms);
         lines.push(HistoryLine {
             when: words::ago(at, wall_clock()),
             event: record.event.replace('_', " "),

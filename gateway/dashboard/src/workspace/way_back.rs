@@ -106,7 +106,7 @@ pub(super) async fn serves(api: &ApiShared, managed: &ManagedWorkspace, session:
         Ok(HostTarget::Workspace { port, .. }) => port.or(session.default_port()),
         Ok(HostTarget::Paths) => match PathPlace::parse(path_of(place.path.as_str())) {
             PathPlace::Workspace { port, .. } => port.or(session.default_port()),
-            PathPlace::Home | PathPlace::Own | PathPlace::WithoutSlash | PathPlace::Nothing => None,
+            PathPlace::Gateway(_) => None,
         },
         Ok(HostTarget::Public) | Err(_) => None,
     };

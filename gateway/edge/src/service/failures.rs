@@ -161,8 +161,9 @@ impl Failures {
         let took_ms = u64::try_from(now.saturating_duration_since(known.began).as_millis()).unwrap_or(u64::MAX);
         let (status, peer) = (status.as_u16(), origin.peer);
         if origin.guest.may_be_told_of(now.into_std()) {
+            let at_ms = wall_clock_ms();
             self.refusals.note(Refusal {
-                at_ms: wall_clock_ms(),
+                at_ms,
                 code,
                 detail: *detail,
                 user: known.user.clone(),
@@ -173,7 +174,7 @@ impl Failures {
             });
             self.failed.note(FailedRequest {
                 trace_id: (*trace).to_owned(),
-                at_ms: wall_clock_ms(),
+                at_ms,
                 code: (*code).to_owned(),
                 detail: detail.map(str::to_owned),
                 side: why.side,

@@ -12,7 +12,7 @@ use gateway_auth::request::OfferedCredential;
 use gateway_auth::shape::{self, Here};
 use gateway_auth::site::Site;
 use gateway_http::host::{BadHost, HostRules, HostTarget, NoSuchHost, authority_of, server_name_agrees};
-use gateway_http::paths::{self, PathPlace};
+use gateway_http::paths::{self, OwnPath, PathPlace};
 use gateway_http::respond::Failure;
 use gateway_types::{Port, Scheme};
 
@@ -33,19 +33,6 @@ pub(super) enum Place {
     Public,
     /// What the gateway itself answers on the origin of `paths_url`.
     Paths(OwnPath),
-}
-
-/// Path on the origin of `paths_url` that belongs to no workspace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OwnPath {
-    /// Nothing but the origin.
-    Home,
-    /// A reserved path, for the sign-in.
-    Reserved,
-    /// The address of a workspace or port without the slash at its end.
-    WithoutSlash,
-    /// Anything else.
-    Nothing,
 }
 
 impl Hosts {
@@ -77,10 +64,7 @@ impl Hosts {
                 PathPlace::Workspace { name, port, prefix } => {
                     new(name, port, self.rules.paths_host().unwrap_or_default().to_owned()).below(prefix)
                 }
-                PathPlace::Home => return Ok(Place::Paths(OwnPath::Home)),
-                PathPlace::Own => return Ok(Place::Paths(OwnPath::Reserved)),
-                PathPlace::WithoutSlash => return Ok(Place::Paths(OwnPath::WithoutSlash)),
-                PathPlace::Nothing => return Ok(Place::Paths(OwnPath::Nothing)),
+                PathPlace::Gateway(path) => return Ok(Place::Paths(path)),
             },
         };
         let address = Arc::new(address);

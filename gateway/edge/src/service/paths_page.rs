@@ -7,11 +7,10 @@ use http::{HeaderValue, Method, Response, StatusCode};
 use tokio::time::Instant;
 
 use super::anonymous::overloaded;
-use super::hosts::OwnPath;
 use super::{Edge, EdgeAnswer, Origin};
 use crate::address::Address;
 use crate::body::ResponseBody;
-use gateway_http::paths;
+use gateway_http::paths::{self, OwnPath};
 use gateway_http::respond::Failure;
 use gateway_types::Port;
 

@@ -60,7 +60,7 @@ impl<'a> AuditLine<'a> {
 
 /// Writes a time as RFC 3339 in UTC with milliseconds.
 fn time(at_ms: u64) -> String {
-    let seconds = UnixSeconds::new(i64::try_from(at_ms / 1000).unwrap_or(i64::MAX)).to_string();
+    let seconds = UnixSeconds::of_milliseconds(at_ms).to_string();
     format!("{}.{:03}Z", seconds.trim_end_matches('Z'), at_ms % 1000)
 }
 

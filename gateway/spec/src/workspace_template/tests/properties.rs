@@ -4,57 +4,12 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::devfile::variables;
+use crate::hostile_text::PIECES;
 
 /// Texts that would do harm if they were read as YAML or searched for references.
 fn hostile() -> impl Strategy<Value = String> {
-    let piece = prop::sample::select(vec![
-        "a",
-        " ",
-        ": ",
-        "- ",
-        "\n",
-        "\n  - ",
-        "{",
-        "}",
-        "{{",
-        "}}",
-        "{{own}}",
-        "{{ parameters.b }}",
-        "[",
-        "]",
-        ",",
-        "'",
-        "\"",
-        "\\",
-        "\\n",
-        "#",
-        " # ",
-        "&a",
-        "*a",
-        "|\n",
-        ">",
-        "!!int ",
-        "%",
-        "@",
-        "`",
-        "---\n",
-        "...",
-        "null",
-        "true",
-        "1",
-        "0x",
-        "~",
-        "\t",
-        "\u{feff}",
-        "ä",
-        "\u{2028}",
-        "<<: ",
-        "? ",
-        "\r\n",
-        "\u{1b}",
-        "\u{85}",
-        "\u{ffff}",
-    ]);
+    let own = ["{{own}}", "{{ parameters.b }}", "\u{85}", "\u{ffff}"];
+    let piece = prop::sample::select([&PIECES[..], &own].concat());
     prop_oneof![
         4 => prop::collection::vec(piece, 0..10).prop_map(|pieces| pieces.concat()),
         2 => any::<String>().prop_map(|text| text.replace('\0', "")),

@@ -5,58 +5,12 @@ use serde_json::Value;
 
 use super::*;
 use crate::environment::facts::{AgentFacts, EnvironmentFacts, NumberedFacts, ProjectFacts, UserFacts};
+use crate::hostile_text::PIECES;
 
 /// Texts that would do harm if they were read as YAML or as a template.
 fn hostile() -> impl Strategy<Value = String> {
-    let piece = prop::sample::select(vec![
-        "a",
-        " ",
-        ": ",
-        "- ",
-        "\n",
-        "\n  - ",
-        "{",
-        "}",
-        "{{",
-        "}}",
-        "{{ .project.id }}",
-        "[",
-        "]",
-        ",",
-        "'",
-        "\"",
-        "\\",
-        "\\n",
-        "#",
-        " # ",
-        "&a",
-        "*a",
-        "|\n",
-        ">",
-        "!!int ",
-        "%",
-        "@",
-        "`",
-        "---\n",
-        "...",
-        "null",
-        "true",
-        "1",
-        "0x",
-        "~",
-        "\t",
-        "\u{f0000}",
-        "\u{f0001}",
-        "\u{feff}",
-        "ä",
-        "\u{2028}",
-        "kind: Secret",
-        "<<: ",
-        "? ",
-        "\r\n",
-        "\0",
-        "\u{1b}",
-    ]);
+    let own = ["{{ .project.id }}", "\u{f0000}", "\u{f0001}", "kind: Secret", "\0"];
+    let piece = prop::sample::select([&PIECES[..], &own].concat());
     prop_oneof![prop::collection::vec(piece, 0..8).prop_map(|pieces| pieces.concat()), any::<String>()]
 }
 
