@@ -10,10 +10,11 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -27,8 +28,8 @@ const REQUESTS: usize = 300;
 
 struct Running {
     child: Child,
-    users: u16,
-    admin: u16,
+    users: SocketAddr,
+    admin: SocketAddr,
     _folder: TempDir,
 }
 
@@ -39,9 +40,15 @@ impl Drop for Running {
     }
 }
 
-/// A port that is free now.
-fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr()).expect("a port").port()
+/// Addresses of one program's three listeners, on a loopback address that no other program or test uses: between the moment
+/// that a port is found free and the program's bind, a client or test on 127.0.0.1 could take it.
+fn addresses() -> [SocketAddr; 3] {
+    static PROGRAMS: AtomicU32 = AtomicU32::new(1);
+    let number = PROGRAMS.fetch_add(1, Ordering::Relaxed);
+    assert!(number < 16, "more programs than this process has addresses for");
+    let host = Ipv4Addr::from_bits(0x7f00_0000 | (std::process::id() << 4) & 0x00ff_fff0 | number);
+    let listeners = [(); 3].map(|()| TcpListener::bind((host, 0)).expect("a free port"));
+    listeners.map(|listener| listener.local_addr().expect("bound"))
 }
 
 /// A stream that takes nothing more, and its other end, which nobody reads.
@@ -71,16 +78,16 @@ fn closed_pipe() -> Stdio {
 
 fn start(command: &str, out: Stdio, err: Stdio) -> Running {
     let folder = tempfile::tempdir().expect("a folder");
-    let [users, agents, admin] = [free_port(), free_port(), free_port()];
+    let [users, agents, admin] = addresses();
     let mut program = Command::new(env!("CARGO_BIN_EXE_gateway"));
     program.arg(command);
     if command == "demo" {
         program.args(["--app-listen", "127.0.0.1:0"]);
     }
     let child = program
-        .env("GATEWAY_LISTEN__PUBLIC", format!("127.0.0.1:{users}"))
-        .env("GATEWAY_LISTEN__AGENTS", format!("127.0.0.1:{agents}"))
-        .env("GATEWAY_LISTEN__ADMIN", format!("127.0.0.1:{admin}"))
+        .env("GATEWAY_LISTEN__PUBLIC", users.to_string())
+        .env("GATEWAY_LISTEN__AGENTS", agents.to_string())
+        .env("GATEWAY_LISTEN__ADMIN", admin.to_string())
         .env("GATEWAY_STORE__URL", format!("sqlite://{}", folder.path().join("gateway.db").display()))
         // Each request is a line, not only the first of them in a second.
         .env("GATEWAY_LOG", "debug")
@@ -95,8 +102,8 @@ fn start(command: &str, out: Stdio, err: Stdio) -> Running {
 
 impl Running {
     /// Asks once; `None` where nobody answers.
-    fn asks(port: u16, host: &str, path: &str) -> Option<String> {
-        let mut client = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()?;
+    fn asks(address: SocketAddr, host: &str, path: &str) -> Option<String> {
+        let mut client = TcpStream::connect(address).ok()?;
         client.set_read_timeout(Some(PATIENCE)).expect("a socket");
         let request = format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
         client.write_all(request.as_bytes()).ok()?;
@@ -126,7 +133,7 @@ impl Running {
     }
 
     fn lost_lines(&self) -> u64 {
-        let metrics = Self::asks(self.admin, "127.0.0.1", "/metrics").expect("an answer");
+        let metrics = Self::asks(self.admin, "localhost", "/metrics").expect("an answer");
         let line = metrics.lines().find_map(|line| line.strip_prefix("gateway_log_lost_lines")).expect("the metric");
         line.rsplit(' ').next().and_then(|number| number.parse().ok()).expect("a number")
     }
@@ -212,13 +219,12 @@ fn audit_log_on_a_full_disk_ends_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("audit.log");
     std::os::unix::fs::symlink("/dev/full", &path).expect("a link");
-    let ports = [free_port(), free_port(), free_port()];
-    let [users, agents, admin] = ports;
+    let [users, agents, admin] = addresses();
     let child = Command::new(env!("CARGO_BIN_EXE_gateway"))
         .arg("serve")
-        .env("GATEWAY_LISTEN__PUBLIC", format!("127.0.0.1:{users}"))
-        .env("GATEWAY_LISTEN__AGENTS", format!("127.0.0.1:{agents}"))
-        .env("GATEWAY_LISTEN__ADMIN", format!("127.0.0.1:{admin}"))
+        .env("GATEWAY_LISTEN__PUBLIC", users.to_string())
+        .env("GATEWAY_LISTEN__AGENTS", agents.to_string())
+        .env("GATEWAY_LISTEN__ADMIN", admin.to_string())
         .env("GATEWAY_AUDIT__PATH", &path)
         .current_dir(folder.path())
         .stdin(Stdio::null())
@@ -229,7 +235,7 @@ fn audit_log_on_a_full_disk_ends_nothing() {
     let mut gateway = Running { child, users, admin, _folder: folder };
     gateway.until_up();
     gateway.answers_everybody();
-    let metrics = Running::asks(admin, "127.0.0.1", "/metrics").expect("an answer");
+    let metrics = Running::asks(admin, "localhost", "/metrics").expect("an answer");
     assert!(!metrics.contains("gateway_audit_lost_total 0\n"), "{metrics}");
     assert!(gateway.ends().success());
 }
