@@ -21,6 +21,8 @@ mod run;
 mod shared_sign_ins;
 mod sign_in;
 mod sign_ins;
+mod traces;
+mod workspace_counts;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -51,6 +53,7 @@ use gateway_net::acme::Renewal;
 use gateway_net::handover::Predecessor;
 use gateway_net::limits::UsageLimits;
 use gateway_net::listen::Listener;
+use gateway_net::telemetry::SpanExporter;
 use gateway_net::tls::Tls;
 use gateway_site::public_host::PublicHost;
 use gateway_store::{PATIENCE, SingleGateway, Store, wall_clock};
@@ -83,6 +86,7 @@ pub struct App {
     listeners: Listeners,
     certificates: Vec<Arc<Tls>>,
     audit: AuditTasks,
+    spans: Option<SpanExporter>,
     renewal: Option<Renewal>,
     controller: Arc<KubernetesController>,
     templates: Arc<WorkspaceTemplates>,

@@ -269,6 +269,12 @@ impl Mux {
         }
     }
 
+    /// Returns the latest round trip.
+    #[must_use]
+    pub fn round_trip(&self) -> Option<Duration> {
+        self.keepalive.round_trip()
+    }
+
     /// Returns whether the session is over; nothing more will be sent or received.
     #[must_use]
     pub fn is_ended(&self) -> bool {

@@ -71,6 +71,8 @@ mod support;
 mod terminal;
 #[path = "edge/tls.rs"]
 mod tls;
+#[path = "edge/traces.rs"]
+mod traces;
 #[path = "edge/upgrade.rs"]
 mod upgrade;
 #[path = "edge/upstream_bytes.rs"]

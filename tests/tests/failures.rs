@@ -10,6 +10,7 @@
     reason = "a failed expectation is how a test fails"
 )]
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -86,6 +87,9 @@ fn check(answer: &Message, client: Client, row: &Row) {
     let told = format!("{client:?}: {answer:?}");
     assert_eq!((answer.status(), answer.header("gateway-error")), (row.status, Some(row.code)), "{told}");
     let trace = answer.header("gateway-trace").expect("a trace id");
+    let side = answer.header("gateway-side").expect("a side");
+    let reason = answer.header("gateway-reason").expect("a reason");
+    assert!(row.detail.is_none_or(|(_, detail)| detail == reason), "{told}");
     assert!(trace.len() == 32 && trace.bytes().all(|byte| byte.is_ascii_hexdigit()), "{told}");
     assert_eq!(answer.header("retry-after"), row.retry_after, "{told}");
     assert_eq!(answer.header("cache-control"), Some("no-store"), "{told}");
@@ -109,7 +113,7 @@ fn check(answer: &Message, client: Client, row: &Row) {
             assert_eq!(answer.header("content-type"), Some("application/problem+json"), "{told}");
             let problem: serde_json::Value = serde_json::from_slice(&answer.body).expect("JSON");
             assert_eq!((&problem["code"], &problem["status"]), (&row.code.into(), &row.status.into()), "{told}");
-            assert_eq!(problem["trace_id"], trace, "{told}");
+            assert_eq!((&problem["trace_id"], &problem["side"]), (&trace.into(), &side.into()), "{told}");
             if let Some((name, value)) = row.detail {
                 assert_eq!(problem[name], value, "{told}");
             }
@@ -119,6 +123,9 @@ fn check(answer: &Message, client: Client, row: &Row) {
             assert!(answer.header("content-security-policy").is_some(), "{told}");
             let page = answer.text();
             assert!(page.starts_with("<!doctype html>") && page.contains(row.code) && page.contains(trace), "{told}");
+            for fact in [reason, side] {
+                assert!(page.contains(&format!("<dd>{fact}</dd>")), "{fact}: {told}");
+            }
             if let Some((_, value)) = row.detail {
                 assert!(page.contains(value), "{told}");
             }
@@ -126,13 +133,38 @@ fn check(answer: &Message, client: Client, row: &Row) {
     }
 }
 
+/// Checks that metric and explanation have the words of the answer: one failure more of its code, reason and side, and of no other.
+async fn check_agreement(gateway: &TestGateway, answer: &Message, before: &BTreeMap<String, f64>) {
+    let field = |name: &str| answer.header(name).expect("a field").to_owned();
+    let (code, reason, side) = (field("gateway-error"), field("gateway-reason"), field("gateway-side"));
+    let after = gateway.metrics().await;
+    let risen: Vec<&str> = after
+        .iter()
+        .filter(|(name, count)| name.starts_with("gateway_failures_total") && before.get(*name) != Some(count))
+        .map(|(name, _)| name.as_str())
+        .collect();
+    assert_eq!(risen, [format!("gateway_failures_total{{code=\"{code}\",reason=\"{reason}\",side=\"{side}\"}}")]);
+    let mut operator = Raw::connect(gateway.addresses.public).await;
+    let (public, token) = (gateway.addresses.public.port(), &gateway.user_token);
+    let path = format!("/api/v1/failures/{}", field("gateway-trace"));
+    operator
+        .send(format!("GET {path} HTTP/1.1\r\nhost: localhost:{public}\r\nauthorization: Bearer {token}\r\n\r\n"))
+        .await;
+    let explained = operator.message().await.expect("an answer");
+    let explained: serde_json::Value = serde_json::from_slice(&explained.body).expect("JSON");
+    assert_eq!((&explained["code"], &explained["side"]), (&code.as_str().into(), &side.into()), "{explained}");
+    assert_eq!(explained["detail"].as_str().unwrap_or(&code), reason, "{explained}");
+}
+
 /// Asks as everybody and checks the row each time. Pages, and they alone, lead to the public address.
 async fn check_row(gateway: &TestGateway, authority: &str, row: &Row) {
     let public = format!("http://localhost:{}", gateway.addresses.public.port());
     let links = format!("<p><a href=\"{public}/help\">Help</a> or <a href=\"{public}/\">all workspaces</a></p>");
     for client in CLIENTS {
+        let before = gateway.metrics().await;
         let answer = ask(gateway, client, authority, Some(&gateway.user_token)).await;
         check(&answer, client, row);
+        check_agreement(gateway, &answer, &before).await;
         assert_eq!(answer.text().contains(&links), client == Client::Browser, "{client:?}: {answer:?}");
         assert_eq!(answer.text().contains(&public), client == Client::Browser, "{client:?}: {answer:?}");
     }

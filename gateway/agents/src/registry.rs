@@ -15,11 +15,13 @@ use gateway_types::{ClusterName, UnixSeconds, WorkspaceName};
 
 mod lease;
 mod ports;
+mod returns;
 mod session;
 mod subject;
 
 pub use self::lease::{Credential, LeaseAction, Review, SessionLease};
 pub use self::ports::{AgentPorts, AgentReport};
+pub use self::returns::{AgentReturns, RETURN_OBJECTIVE, ReturnCounts};
 pub use self::session::{Arrival, HoppedChannel, LiveSession, NewSession, PortMode, SessionWay};
 pub use self::subject::Subject;
 
@@ -44,6 +46,8 @@ pub struct Registry {
     base: u64,
     /// Relay lanes that agents were asked for.
     pub expected: ExpectedLanes,
+    /// Agents that lost their link.
+    pub returns: AgentReturns,
     /// Counts the relay lanes that came up.
     relays: watch::Sender<u64>,
 }
@@ -167,6 +171,7 @@ impl Registry {
             // 2^20 sessions a millisecond are out of reach, so two runs never share a number.
             base: started_ms << 20,
             expected: ExpectedLanes::default(),
+            returns: AgentReturns::default(),
             relays: watch::Sender::new(0),
         }
     }

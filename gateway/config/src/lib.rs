@@ -50,7 +50,7 @@ pub use environments::{Environments, JobIssuer};
 pub use git::{GitOauth, GitServer};
 pub use idle::Idle;
 pub use problem::{BadConfig, ConfigProblem, ValueOrigin};
-pub use sections::{AuditLog, Limits, Listen, Log, LogFormat, Timeouts, Tunnel};
+pub use sections::{AuditLog, Limits, Listen, Log, LogFormat, Timeouts, Traces, Tunnel};
 pub use source::{Flag, process_environment};
 pub use store::StoreConfig;
 pub use tls::{ClientCa, Tls, TlsFiles};
@@ -87,6 +87,8 @@ pub struct Config {
     pub log: Log,
     /// The audit log (`audit.*`).
     pub audit: AuditLog,
+    /// Traces of requests (`traces.*`).
+    pub traces: Traces,
     /// Folder of cluster agents (`agents_dir`).
     pub agents_dir: Option<PathBuf>,
     /// Workspaces in jobs of CI systems (`ci.*`).

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use gateway_types::{PublicUrl, Scheme, Zone};
+use gateway_types::{Endpoint, PublicUrl, Scheme, Zone};
 use tracing::Level;
 use tunnel_proto::limit::{
     CHANNELS_MAX, LANES_MAX, RESUME_GRACE, SESSION_BUDGET_BYTES, WINDOW_BYTES_INITIAL, WINDOW_BYTES_MAX,
@@ -14,8 +14,8 @@ use super::idle::Idle;
 use super::keys::{keys, section};
 use super::reader::Reader;
 use super::value::{
-    ADDRESS, ADDRESS_OR_OFF, COUNT, COUNT_32, DURATION, FILE_PATH, HOST_NAMES, IpNetwork, NETWORKS, PUBLIC_URL, SIZE,
-    ValueKind, YES_OR_NO, ZONE, words,
+    ADDRESS, ADDRESS_OR_OFF, COUNT, COUNT_32, DURATION, ENDPOINT, FILE_PATH, HOST_NAMES, IpNetwork, NETWORKS,
+    PUBLIC_URL, SIZE, ValueKind, YES_OR_NO, ZONE, words,
 };
 use super::{Config, acme, agents, auth, ci, directory, environments, git, store, tls};
 
@@ -76,6 +76,23 @@ section! {
         level: Level = LOG_LEVEL, or Level::INFO;
         /// Shape of a line.
         format: LogFormat = LOG_FORMAT, or LogFormat::Text;
+    }
+}
+
+section! {
+    /// Traces of requests, sent to a collector (OTLP). Requests that are slow, or fail for another reason than a rule or the
+    /// client, have one always.
+    pub struct Traces, TRACES: TraceKeys below "traces." {
+        /// URL of the collector that takes OTLP over HTTP in JSON, such as `http://localhost:4318/v1/traces`. Without it, no request is
+        /// traced.
+        collector: Endpoint = ENDPOINT, optional;
+        /// File with certificate authorities trusted for the collector, beside those of the system.
+        ca_file: PathBuf = FILE_PATH, optional;
+        /// One in so many requests is traced; `0` for none but those that fail, are slow, or continue a sampled trace of a signed-in
+        /// user.
+        one_in: u32 = COUNT_32, or 1000, in 0..=1_000_000_000;
+        /// Time until an answer begins above which a request is slow.
+        slow: Duration = DURATION, or Duration::from_secs(1);
     }
 }
 
@@ -274,6 +291,7 @@ pub(super) fn read(reader: &mut Reader) -> Config {
         auth: auth::read(reader, agents),
         log: Log::read(reader),
         audit: AuditLog::read(reader),
+        traces: Traces::read(reader),
         agents_dir: reader.take(&FOLDERS.agents_dir),
         ci,
         environments,

@@ -50,7 +50,7 @@ fn defaults_are_a_working_node_on_loopback() {
     assert_eq!(config.tunnel.window_max, 32 << 20);
     assert!(config.effective().iter().all(|row| row.origin == Origin::Default));
     assert_eq!(Config::default().effective(), config.effective());
-    assert_eq!(Config::default().effective().len(), 116);
+    assert_eq!(Config::default().effective().len(), 120);
 }
 
 #[test]

@@ -28,7 +28,7 @@ use gateway_net::audit::Audit;
 use gateway_net::availability::Availability;
 use gateway_net::limits::UsageLimits;
 use gateway_net::listen::Connection;
-use gateway_net::telemetry::{Exposition, Metrics, bytes, gauge};
+use gateway_net::telemetry::{Exposition, Metrics, agent_returns, bytes, gauge};
 use gateway_net::tls::Tls;
 
 mod readiness;
@@ -122,7 +122,13 @@ async fn metrics(State(admin): State<Arc<Admin>>, headers: HeaderMap) -> Respons
     let stats: Vec<_> = sessions.iter().map(|session| session.stats()).collect();
     let sum = |of: fn(&tunnel_proto::mux::Stats) -> u64| stats.iter().map(of).sum::<u64>();
     let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+    agent_returns(&mut registry, admin.registry.returns.counts());
     let numbers = [
+        (
+            "gateway_replicas",
+            "Replicas that take agents, this one too, as was known last",
+            count(admin.peers.as_ref().map_or(0, |peers| peers.others()) + 1),
+        ),
         ("gateway_sessions", "Live sessions of agents", count(sessions.len())),
         ("gateway_cluster_sessions", "Those of cluster agents", count(admin.registry.clusters().len())),
         ("gateway_relay_lanes", "Relay lanes to agents of other replicas", count(admin.registry.relays_len())),

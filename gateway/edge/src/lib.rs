@@ -53,6 +53,7 @@ pub(crate) mod misdial;
 /// Answers each request; its steps are in `service/route.rs`.
 pub mod service;
 mod tcp;
+pub mod traces;
 mod upgrade;
 /// Connections to apps over channels.
 pub mod upstream;

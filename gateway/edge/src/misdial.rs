@@ -6,6 +6,12 @@ use http::{HeaderMap, Response};
 use tunnel_link::grpc::{self, Code, RpcRefused};
 use tunnel_link::websocket;
 
+use gateway_net::telemetry::FailureLabels;
+
+/// Labels under which these requests are counted.
+pub(crate) const LABELS: FailureLabels =
+    FailureLabels { code: "wrong_listener", reason: "wrong_listener", side: "client" };
+
 /// Tells whether a request is an agent's, over HTTP/2 or for a WebSocket.
 pub(crate) fn is_agents(parts: &Parts) -> bool {
     parts.uri.path() == grpc::PATH && (grpc::is_grpc(&parts.headers) || asks_for_link(&parts.headers))

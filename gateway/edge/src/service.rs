@@ -14,6 +14,7 @@ mod ports;
 mod refusals;
 mod reserved;
 mod route;
+mod server_timing;
 mod visitors;
 
 use std::fmt;
@@ -31,11 +32,12 @@ use tunnel_link::drain::Drain;
 pub use self::access::Access;
 pub use self::anonymous::{checked, overloaded, tried};
 pub use self::failed_requests::{FAILED_REQUESTS_MAX, FailedRequests};
-pub use self::failures::{FailureLine, FailureWords, Failures, Form, RequestFacts, Traces};
+pub use self::failures::{FailureLine, FailureWords, Failures, Form, RequestFacts, Traces, expected_failures};
 pub use self::hosts::Hosts;
 pub use self::neighbours::Neighbours;
 pub use self::refusals::{REFUSALS_MAX, Refusal, Refusals};
 pub use self::reserved::record_sign_in;
+use self::server_timing::SERVER_TIMING;
 pub use self::visitors::Visitors;
 use super::address::Address;
 use super::body::ResponseBody;
@@ -159,9 +161,8 @@ impl Edge {
         let is_reserved = path::is_reserved(request.uri().path());
         let mut known = RequestFacts::new(Instant::now());
         let mut answer = match self.route(request, origin, &mut known).await {
-            Ok(response) => {
-                self.failures.metrics.answered(response.status());
-                self.failures.metrics.took(known.answered_by(), known.began.elapsed());
+            Ok(mut response) => {
+                self.answered(&known, &mut response);
                 response
             }
             Err(EdgeAnswer::Response(response)) => {
@@ -194,6 +195,21 @@ impl Edge {
             answer.headers_mut().insert(OPENER_POLICY, OPENER_POLICY_OWN);
         }
         answer
+    }
+
+    /// Counts an answer that is no failure, and leaves its trace. Its owner gets the parts of its time.
+    fn answered(&self, known: &RequestFacts, response: &mut Response<ResponseBody>) {
+        let now = Instant::now();
+        let metrics = &self.failures.metrics;
+        metrics.answered(response.status());
+        metrics.took(known.answered_by(), now.saturating_duration_since(known.began));
+        if let Some(phases) = known.phases(now) {
+            metrics.phases(&phases);
+            if known.is_owner {
+                response.headers_mut().append(SERVER_TIMING, server_timing::of(&phases));
+            }
+        }
+        self.failures.tracer.end(known.trace.as_deref(), &known.traced(now, response.status()));
     }
 
     /// Returns whether a request comes too late: this gateway drains, and is the only one. If others serve, what comes on a connection

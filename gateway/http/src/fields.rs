@@ -4,6 +4,10 @@ use http::{HeaderMap, HeaderName};
 
 /// Carries the code of a failure that the gateway itself answered.
 pub const GATEWAY_ERROR: HeaderName = HeaderName::from_static("gateway-error");
+/// Carries the reason of a failure: which case of its code, or which limit or rule.
+pub const GATEWAY_REASON: HeaderName = HeaderName::from_static("gateway-reason");
+/// Carries the side that a failure is of.
+pub const GATEWAY_SIDE: HeaderName = HeaderName::from_static("gateway-side");
 /// Carries the trace id of a failure.
 pub const GATEWAY_TRACE: HeaderName = HeaderName::from_static("gateway-trace");
 

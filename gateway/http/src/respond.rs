@@ -15,7 +15,8 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
 
-use crate::fields::{GATEWAY_ERROR, GATEWAY_TRACE, tokens};
+use crate::fields::{GATEWAY_ERROR, GATEWAY_REASON, GATEWAY_SIDE, GATEWAY_TRACE, tokens};
+use gateway_types::failed_request::Side;
 use gateway_types::markup::escape;
 use page_look::{LonePage, STYLE};
 
@@ -139,6 +140,57 @@ pub fn offer_start(response: &mut Response<Bytes>, address: &str, method_is_head
     *response.body_mut() = Bytes::from(page);
 }
 
+/// A failed request that came before, as the page of a later one lists it for the owner of the workspace.
+#[derive(Clone, Copy, Debug)]
+pub struct EarlierFailure<'a> {
+    /// Time since, in seconds.
+    pub seconds_ago: u64,
+    /// Status of its answer.
+    pub status: u16,
+    /// Its reason.
+    pub reason: &'a str,
+    /// The side that it is of.
+    pub side: Side,
+    /// Port that was asked for.
+    pub port: Option<u16>,
+    /// Its trace id.
+    pub trace: &'a str,
+}
+
+impl EarlierFailure<'_> {
+    fn row(&self) -> String {
+        let Self { seconds_ago, status, reason, side, port, trace } = self;
+        let ago = match seconds_ago {
+            0..120 => format!("{seconds_ago} s"),
+            120..7200 => format!("{} min", seconds_ago / 60),
+            7200.. => format!("{} h", seconds_ago / 3600),
+        };
+        let port = port.map(|port| port.to_string()).unwrap_or_default();
+        let (reason, side, trace) = (escape(reason), side.as_str(), safe_trace(trace));
+        format!(
+            "<tr><td>{ago}</td><td>{port}</td><td>{status}</td><td>{side}</td><td>{reason}</td><td><code>{trace}</code></td></tr>\n"
+        )
+    }
+}
+
+/// Adds to the page of a failure the last ones that the same owner met at this workspace. Nothing where there are none.
+pub fn list_earlier(response: &mut Response<Bytes>, earlier: &[EarlierFailure<'_>]) {
+    let Ok(page) = std::str::from_utf8(response.body()) else { return };
+    if earlier.is_empty() || !page.contains(FACTS) {
+        return;
+    }
+    let rows: String = earlier.iter().map(EarlierFailure::row).collect();
+    let list = format!(
+        "<details class=\"earlier\"><summary>Your last failed requests to this workspace</summary>\n\
+         <div class=\"scrolls\" tabindex=\"0\" role=\"region\" aria-label=\"Failed requests\"><table>\n\
+         <tr><th scope=\"col\">Ago</th><th scope=\"col\">Port</th><th scope=\"col\">Status</th><th scope=\"col\">Side</th>\
+         <th scope=\"col\">Reason</th><th scope=\"col\">Trace</th></tr>\n{rows}</table></div>\n\
+         <p>gateway explain TRACE says more.</p></details>\n{FACTS}"
+    );
+    let page = page.replacen(FACTS, &list, 1);
+    *response.body_mut() = Bytes::from(page);
+}
+
 /// Reloads the page of a failure that passes by itself, so that it follows the state. Only for the answer to a GET: a
 /// browser reloads with GET, which would drop the form of any other request.
 pub fn follow(response: &mut Response<Bytes>, failure: Failure) {
@@ -152,6 +204,8 @@ pub fn follow(response: &mut Response<Bytes>, failure: Failure) {
 
 fn mark(headers: &mut HeaderMap, failure: Failure, trace: &str) {
     headers.insert(GATEWAY_ERROR, HeaderValue::from_static(failure.code()));
+    headers.insert(GATEWAY_REASON, HeaderValue::from_static(failure.reason()));
+    headers.insert(GATEWAY_SIDE, HeaderValue::from_static(failure.side().as_str()));
     if let Ok(trace) = HeaderValue::from_str(trace) {
         headers.insert(GATEWAY_TRACE, trace);
     }
@@ -166,12 +220,14 @@ fn safe_trace(trace_id: &str) -> &str {
 }
 
 fn page(failure: Failure, links: &PublicLinks, trace: &str) -> String {
-    let detail = failure.detail().map(|detail| format!("<dt>Detail</dt><dd>{detail}</dd>\n")).unwrap_or_default();
     let body = format!(
-        "<p>{}</p>\n<p class=\"hint\">{}</p>\n{FACTS}\n<dt>Code</dt><dd>{}</dd>\n{detail}<dt>Trace</dt><dd>{trace}</dd>\n</dl>\n{}",
+        "<p>{}</p>\n<p class=\"hint\">{}</p>\n{FACTS}\n<dt>Code</dt><dd>{}</dd>\n<dt>Reason</dt><dd>{}</dd>\n\
+         <dt>Side</dt><dd>{}</dd>\n<dt>Trace</dt><dd>{trace}</dd>\n</dl>\n{}",
         failure.public_text(),
         failure.hint(),
         failure.code(),
+        failure.reason(),
+        failure.side().as_str(),
         links.line()
     );
     LonePage { title: failure.title(), head: "", body: &body, home: Some(&links.home) }.to_html()
@@ -185,6 +241,7 @@ fn problem(failure: Failure, trace: &str) -> String {
         "detail": failure.public_text(),
         "hint": failure.hint(),
         "code": failure.code(),
+        "side": failure.side(),
         "trace_id": trace,
     });
     if let (Some(members), Some(detail)) = (problem.as_object_mut(), failure.detail()) {

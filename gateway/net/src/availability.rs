@@ -17,6 +17,7 @@ use tokio::time::Instant;
 pub use self::state::{Outage, REMEMBERED_MAX};
 
 use self::state::StoreState;
+use crate::telemetry::Latency;
 
 /// Longest time of one look-up of a request, or of one check whether the store is back. A longer one counts as no
 /// answer.
@@ -31,6 +32,7 @@ pub struct Availability {
 #[derive(Debug)]
 struct AvailabilityShared {
     state: RwLock<StoreState>,
+    latency: Latency,
     /// Whether the store is away, for tasks that wait for a change.
     away: watch::Sender<bool>,
 }
@@ -49,6 +51,7 @@ impl Availability {
         Self {
             shared: Arc::new(AvailabilityShared {
                 state: RwLock::new(StoreState::new(outage_max)),
+                latency: Latency::default(),
                 away: watch::Sender::new(false),
             }),
         }
@@ -57,6 +60,12 @@ impl Availability {
     /// Records that a task now asks whether the store is back, so that it can count as away.
     pub fn watched(&self) {
         self.shared.state.write().watched();
+    }
+
+    /// Returns the histogram of the time that the store's answers take.
+    #[must_use]
+    pub fn latency(&self) -> &Latency {
+        &self.shared.latency
     }
 
     /// Records that a request begun at `began` got no answer. Returns whether that is new.

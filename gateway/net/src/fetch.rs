@@ -8,7 +8,7 @@ mod stream;
 mod trust;
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::header::{ACCEPT, RANGE};
@@ -21,6 +21,7 @@ use tunnel_link::causes;
 
 pub use self::stream::{FetchedStream, StreamAnswer};
 pub use self::trust::{FetchSetupError, Trust};
+use crate::telemetry::{Dependency, Latency};
 use gateway_types::Endpoint;
 use gateway_types::Secret;
 
@@ -95,6 +96,8 @@ pub struct Fetch {
     direct: Client,
     /// Client for all others, through the proxy of the environment.
     outside: Client,
+    /// Histogram of the answers' times, and the system that they are of.
+    timed: Option<(Latency, Dependency)>,
 }
 
 impl fmt::Debug for Fetch {
@@ -206,7 +209,13 @@ impl Fetch {
             let builder = if is_direct { builder.no_proxy() } else { builder };
             builder.build().map_err(|error| FetchSetupError::Client(causes::one_line(&error)))
         };
-        Ok(Self { direct: client(true)?, outside: client(false)? })
+        Ok(Self { direct: client(true)?, outside: client(false)?, timed: None })
+    }
+
+    /// Returns the same client, whose answers are counted by the time that they take.
+    #[must_use]
+    pub fn timed(self, latency: Latency, of: Dependency) -> Self {
+        Self { timed: Some((latency, of)), ..self }
     }
 
     /// Gets a document, which is expected to be JSON.
@@ -302,8 +311,16 @@ impl Fetch {
             Expected::EndOfText(_) => request.header(ACCEPT, "text/plain, */*;q=0.1"),
         };
         let request = authorized(request, credentials);
-        let response = request.send().await.map_err(|error| failure(&server, error))?;
-        read(server, response, expected).await
+        let began = Instant::now();
+        let answer = async {
+            let response = request.send().await.map_err(|error| failure(&server, error))?;
+            read(server.clone(), response, expected).await
+        };
+        let answer = answer.await;
+        if let Some((latency, of)) = &self.timed {
+            latency.observe(*of, began.elapsed());
+        }
+        answer
     }
 }
 

@@ -1,10 +1,11 @@
 //! Logs and metrics. Labels come from enums, never from users.
 //!
-//! `durations` counts requests by their duration, `process` has the system's facts of this process, and `text` writes
-//! the format that a scraper understands.
+//! `durations` has the histograms of requests, `process` the system's facts of this process, `spans` sends traces to a collector,
+//! and `text` writes the format that a scraper understands.
 
 mod durations;
 mod process;
+mod spans;
 mod text;
 
 use std::sync::atomic::AtomicU64;
@@ -21,14 +22,20 @@ use tracing_subscriber::EnvFilter;
 
 use gateway_config::{Log, LogFormat};
 
-pub use self::durations::AnsweredBy;
 use self::durations::Durations;
+pub use self::durations::{AnsweredBy, Dependency, Phase};
+pub use self::spans::{AttributeValue, Span, SpanContext, SpanCounters, SpanExporter, SpanKind, SpanQueue, SpanSource};
 pub use self::text::Exposition;
 
-/// Label of [`Metrics::failed`].
+/// Labels of [`Metrics::failed`]: a failure that the gateway answered itself, in the words of its answer and its log line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct FailureCode {
-    code: &'static str,
+pub struct FailureLabels {
+    /// Code.
+    pub code: &'static str,
+    /// Which case of its code, or which limit or rule; the code again if there is only one.
+    pub reason: &'static str,
+    /// The side that it is of.
+    pub side: &'static str,
 }
 
 /// Label of [`Metrics::answered`].
@@ -47,6 +54,12 @@ struct UnmetAnswer {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Build {
     version: &'static str,
+}
+
+/// Label of [`Metrics::workspaces`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabel {
+    state: &'static str,
 }
 
 /// Label of [`Metrics::tcp_ended`], [`Metrics::reported`] and [`Metrics::run_ended`].
@@ -197,6 +210,28 @@ impl Default for UpTimes {
     }
 }
 
+/// Histogram of the time that answers of other systems take. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Latency(Durations<Dependency>);
+
+impl Latency {
+    /// Counts one answer, or the lack of one.
+    pub fn observe(&self, of: Dependency, took: Duration) {
+        self.0.observe(of, took);
+    }
+}
+
+/// Durations of one request to an app, until its answer began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PhaseTimes {
+    /// See [`Phase::Queue`].
+    pub queue: Duration,
+    /// See [`Phase::Tunnel`].
+    pub tunnel: Duration,
+    /// See [`Phase::App`].
+    pub app: Duration,
+}
+
 /// Counters of the edge and of the executors. Clones share them. Each possible label is there from the start, so that
 /// an alert has something to compare with.
 #[derive(Clone, Debug)]
@@ -204,11 +239,15 @@ pub struct Metrics {
     responses: Family<Class, Counter>,
     /// Counters of `responses`, in the order of [`CLASSES`].
     answered: [Counter; 5],
-    durations: Durations,
+    durations: Durations<AnsweredBy>,
+    phases: Durations<Phase>,
+    latency: Latency,
+    spans: Family<EndLabel, Counter>,
+    workspaces: Family<StateLabel, Gauge<u64, AtomicU64>>,
     websockets_opened: Counter,
     websockets: Gauge<u64, AtomicU64>,
     relayed: Counter,
-    failed: Family<FailureCode, Counter>,
+    failed: Family<FailureLabels, Counter>,
     audit_lost: Counter,
     audit_unstored: Counter,
     tcp_opened: Counter,
@@ -255,6 +294,10 @@ impl Default for Metrics {
             jobs,
             prerequisites,
             durations: Durations::default(),
+            phases: Durations::default(),
+            latency: Latency::default(),
+            spans: Family::default(),
+            workspaces: Family::default(),
             websockets_opened: Counter::default(),
             websockets: Gauge::default(),
             relayed: Counter::default(),
@@ -275,6 +318,7 @@ impl Default for Metrics {
         for way in ChangeWay::ALL {
             drop(metrics.changes.get_or_create(&WayLabel { way: way.as_str() }));
         }
+        drop(metrics.span_counters());
         for end in TcpEnd::ALL {
             drop(metrics.tcp_ended.get_or_create(&EndLabel { end: end.as_str() }));
         }
@@ -292,16 +336,47 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Creates the counters of failures with these codes from the start.
-    pub fn expect_failures(&self, codes: &[&'static str]) {
-        for code in codes {
-            drop(self.failed.get_or_create(&FailureCode { code }));
+    /// Creates the counters of these failures from the start.
+    pub fn expect_failures(&self, failures: impl IntoIterator<Item = FailureLabels>) {
+        for labels in failures {
+            drop(self.failed.get_or_create(&labels));
         }
     }
 
     /// Counts the time until the answer to a request began.
     pub fn took(&self, by: AnsweredBy, took: Duration) {
         self.durations.observe(by, took);
+    }
+
+    /// Counts the phases of a request that an app answered.
+    pub fn phases(&self, times: &PhaseTimes) {
+        self.phases.observe(Phase::Queue, times.queue);
+        self.phases.observe(Phase::Tunnel, times.tunnel);
+        self.phases.observe(Phase::App, times.app);
+    }
+
+    /// Returns the same counters, with the histogram of answers of other systems shared.
+    #[must_use]
+    pub fn sharing(self, latency: Latency) -> Self {
+        Self { latency, ..self }
+    }
+
+    /// Returns the histogram of answers of other systems.
+    #[must_use]
+    pub fn latency(&self) -> Latency {
+        self.latency.clone()
+    }
+
+    /// Returns the counters of spans.
+    #[must_use]
+    pub fn span_counters(&self) -> SpanCounters {
+        let counter = |end| self.spans.get_or_create_owned(&EndLabel { end });
+        SpanCounters { sent: counter("sent"), lost: counter("lost") }
+    }
+
+    /// Sets the number of workspaces in a state.
+    pub fn workspaces(&self, state: &'static str, count: u64) {
+        self.workspaces.get_or_create(&StateLabel { state }).set(count);
     }
 
     /// Counts a WebSocket as open until the returned guard is dropped.
@@ -325,8 +400,8 @@ impl Metrics {
     }
 
     /// Counts a failure that the gateway answered itself.
-    pub fn failed(&self, code: &'static str) {
-        self.failed.get_or_create(&FailureCode { code }).inc();
+    pub fn failed(&self, labels: &FailureLabels) {
+        self.failed.get_or_create(labels).inc();
     }
 
     /// Returns the counter of records lost to the audit log.
@@ -427,6 +502,13 @@ impl Metrics {
         registry.register("gateway_relayed_requests", help, self.relayed.clone());
         let took = "Time from the head of a request to the head of its answer";
         registry.register_with_unit("gateway_request_duration", took, Unit::Seconds, self.durations.clone());
+        let phases = "Parts of the time from the head of a request to the head of an app's answer";
+        registry.register_with_unit("gateway_request_phase", phases, Unit::Seconds, self.phases.clone());
+        let latency = "Time that the answers of other systems took";
+        registry.register_with_unit("gateway_dependency", latency, Unit::Seconds, self.latency.0.clone());
+        let workspaces = "Workspaces of the database, by actual state, as last counted; `external` have no executor";
+        registry.register("gateway_workspaces", workspaces, self.workspaces.clone());
+        registry.register("gateway_spans", "Spans of traces, by what became of them", self.spans.clone());
         let opened = self.websockets_opened.clone();
         registry.register("gateway_websockets_opened", "WebSockets that were opened", opened);
         registry.register("gateway_websockets", "WebSockets that are open", self.websockets.clone());
@@ -485,6 +567,16 @@ pub fn bytes(registry: &mut Registry, counts: [(&'static str, u64); 2]) {
         bytes.get_or_create(&ByteDirection { direction }).inc_by(count);
     }
     registry.register_with_unit("gateway_tunnel", "Payload of all sessions", Unit::Bytes, bytes);
+}
+
+/// Registers the agents that lost their link, by when they were back.
+pub fn agent_returns(registry: &mut Registry, counts: [(&'static str, u64); 3]) {
+    let returns = Family::<EndLabel, Counter>::default();
+    for (end, count) in counts {
+        returns.get_or_create(&EndLabel { end }).inc_by(count);
+    }
+    let help = "Agents that lost their link: back within 10 seconds, later, or never while their session was kept";
+    registry.register("gateway_agent_returns", help, returns);
 }
 
 /// Gauge that is set when metrics are requested.

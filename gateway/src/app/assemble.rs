@@ -15,6 +15,7 @@ use super::listeners::Listeners;
 use super::replicas::{Joined, PeerPort, ReplicaParts};
 use super::sign_in::{self, SignInParts};
 use super::sign_ins::SignIns;
+use super::traces::{self, TraceParts};
 use super::{App, Bound, StartError, environment_api};
 use gateway_agents::admission::{Admission, Owners, SessionFactory};
 use gateway_agents::peers::MaybePeers;
@@ -33,12 +34,13 @@ use gateway_edge::cookies::CookieNames;
 use gateway_edge::event_streams::EventStreams;
 use gateway_edge::forward::Forwarder;
 use gateway_edge::guard::ShapeLimits;
-use gateway_edge::service::{Access, Edge, Failures, Hosts, Neighbours, Traces, Visitors};
+use gateway_edge::service::{Access, Edge, Failures, Hosts, Neighbours, Traces, Visitors, expected_failures};
+use gateway_edge::traces::Tracer;
 use gateway_edge::upstream::Upstreams;
 use gateway_edge::watches::Watches;
 use gateway_git::credentials::GitCredentials;
 use gateway_http::host::{HostRules, HostTarget};
-use gateway_http::respond::{Failure, PublicLinks};
+use gateway_http::respond::PublicLinks;
 use gateway_net::audit::Audit;
 use gateway_net::limits::UsageLimits;
 use gateway_net::telemetry::Metrics;
@@ -120,7 +122,8 @@ pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartE
         peers: peers.clone(),
     };
     let (names, agents_at) = (hosts(&config)?, listeners.agents.local_addr().map_err(StartError::Address)?);
-    let (public, shared) = public_host(&config, &base, &names, &sign_ins, services, &certificates)?;
+    let TraceParts { tracer, exporter: spans } = traces::open(&config, &base.metrics)?;
+    let (public, shared) = public_host(&config, &base, &names, &sign_ins, services, &certificates, tracer)?;
     let edge = edge(&config, &base, names, shared, public.clone(), agents_at.port(), peers.clone());
     let budget = ReplicaBudget::new(config.tunnel.replica_budget);
     let closed = CancellationToken::new();
@@ -152,6 +155,7 @@ pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartE
         listeners,
         certificates,
         audit,
+        spans,
         renewal,
         controller,
         templates,
@@ -176,8 +180,8 @@ impl Base {
             Some(joined) => joined.registry(sessions_max),
             None => Registry::new(sessions_max, wall_clock_ms()),
         };
-        let metrics = Metrics::default();
-        metrics.expect_failures(&Failure::CODES);
+        let metrics = Metrics::default().sharing(store.availability().latency().clone());
+        metrics.expect_failures(expected_failures());
         let (audit, tasks) = audit::open(config, &store, &metrics)?;
         let base = Self {
             registry: Arc::new(registry),
@@ -212,6 +216,7 @@ fn public_host(
     sign_ins: &SignIns,
     services: Services,
     certificates: &[Arc<Tls>],
+    tracer: Tracer,
 ) -> Result<(Arc<PublicHost>, UserFacing), StartError> {
     let Hosts { site, rules } = names;
     let SignIns { sessions, devices, .. } = sign_ins.clone();
@@ -219,7 +224,8 @@ fn public_host(
         let rules = rules.clone();
         Box::new(move |host: &str| matches!(rules.parse(host), Ok(HostTarget::Workspace { .. } | HostTarget::Paths)))
     };
-    let SignInParts { sign_in, provider } = sign_in::parts(config, site, sign_ins, is_workspace_host)?;
+    let SignInParts { sign_in, provider } =
+        sign_in::parts(config, site, sign_ins, is_workspace_host, base.metrics.latency())?;
     let sign_in = Arc::new(sign_in);
     let remembered = base.store.availability();
     let identities = Arc::new(Identities::bridging(sessions.clone(), remembered.clone()));
@@ -238,6 +244,7 @@ fn public_host(
             refusals: Arc::default(),
             failed: Arc::default(),
             links: PublicLinks::new(&site.public("/"), &site.public("/help")),
+            tracer,
         }),
         followers: Arc::new(EventStreams::default()),
         workspaces: Arc::new(Cache::bridging(remembered.clone())),
@@ -314,7 +321,7 @@ fn admin_parts(
 }
 
 /// Returns the number from which trace ids are counted, so that two processes do not give the same ones.
-fn random_start() -> Result<u64, StartError> {
+pub(super) fn random_start() -> Result<u64, StartError> {
     let mut start = [0; 8];
     SystemRandom::new().fill(&mut start).map_err(|_| StartError::Randomness)?;
     Ok(u64::from_be_bytes(start))

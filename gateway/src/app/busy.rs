@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 use tunnel_link::drain::Drain;
 
-use super::App;
+use super::{App, workspace_counts};
 use gateway_agents::registry::Registry;
 use gateway_config::Idle;
 use gateway_edge::activity::Activities;
@@ -32,7 +32,7 @@ struct BusyWatch {
 }
 
 impl App {
-    /// Starts the tasks that record the use of workspaces, and their traffic.
+    /// Starts the tasks that record the use of workspaces, and their traffic, and count them.
     pub(super) fn record_use(&self, background: &Drain) {
         let (store, activities) = (&self.base.store, self.edge.access.watches.activities());
         let Idle { record_interval, busy_max } = self.config.idle;
@@ -45,6 +45,7 @@ impl App {
         };
         background.spawn(self.base.traffic.clone().run(self.base.registry.clone(), self.closed.clone()));
         background.spawn(busy.run(self.closed.clone()));
+        background.spawn(workspace_counts::run(store.clone(), self.base.metrics.clone(), self.closed.clone()));
         background.spawn(activities.clone().record(store.clone(), record_interval, self.closed.clone()));
     }
 }

@@ -60,6 +60,9 @@ pub enum StartError {
     /// Token endpoints of git servers cannot be asked.
     #[error("git: {0}")]
     Git(#[source] FetchSetupError),
+    /// The collector of traces cannot be asked.
+    #[error("traces")]
+    Traces(#[source] FetchSetupError),
     /// The public address cannot be used.
     #[error(transparent)]
     PublicUrl(#[from] BadPublicUrl),

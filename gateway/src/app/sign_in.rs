@@ -14,6 +14,7 @@ use gateway_auth::sign_in::{IsWorkspaceHost, SignIn};
 use gateway_auth::site::{BadPublicUrl, Site};
 use gateway_config::{ClientSecret, Config, Oidc};
 use gateway_net::fetch::{Fetch, FetchSetupError, Trust};
+use gateway_net::telemetry::{Dependency, Latency};
 use gateway_types::Secret;
 use gateway_types::UserName;
 
@@ -68,6 +69,7 @@ pub(super) fn parts(
     site: &Site,
     sign_ins: &SignIns,
     is_workspace_host: IsWorkspaceHost,
+    latency: Latency,
 ) -> Result<SignInParts, StartError> {
     let SignIns { sessions, shared, .. } = sign_ins;
     let Some(oidc) = &config.auth.oidc else {
@@ -86,10 +88,10 @@ pub(super) fn parts(
     info!(issuer = %oidc.issuer, redirect_uri = client.redirect_uri, required_group, "users sign in with an identity provider");
     let sign_in = SignIn::with_provider(site.clone(), sessions.clone(), client.clone(), is_workspace_host);
     let sign_in = sign_in.sharing(shared.clone());
-    Ok(SignInParts { sign_in, provider: Some(provider(oidc, client)?) })
+    Ok(SignInParts { sign_in, provider: Some(provider(oidc, client, latency)?) })
 }
 
-fn provider(oidc: &Oidc, client: oidc::ClientRegistration) -> Result<Provider, SignInSetupError> {
+fn provider(oidc: &Oidc, client: oidc::ClientRegistration, latency: Latency) -> Result<Provider, SignInSetupError> {
     let secret = match &oidc.client_secret {
         None => None,
         Some(ClientSecret::Value(secret)) => Some(secret.clone()),
@@ -101,7 +103,8 @@ fn provider(oidc: &Oidc, client: oidc::ClientRegistration) -> Result<Provider, S
         groups_claim: oidc.groups_claim.clone(),
         required_group: oidc.required_group.clone(),
     };
-    Ok(Provider::new(Fetch::new(&trust)?, oidc.issuer.clone(), client, secret, rules))
+    let fetch = Fetch::new(&trust)?.timed(latency, Dependency::Provider);
+    Ok(Provider::new(fetch, oidc.issuer.clone(), client, secret, rules))
 }
 
 fn read_secret(path: &Path) -> Result<Secret, SignInSetupError> {

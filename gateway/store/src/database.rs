@@ -15,6 +15,7 @@ use super::postgres::{self, BEGIN, Server};
 use super::sqlite::BEGIN_WRITE;
 use super::{Fence, StoreError};
 use gateway_net::availability::Availability;
+use gateway_net::telemetry::Dependency;
 
 #[cfg(any(test, feature = "testing"))]
 mod remote;
@@ -332,7 +333,7 @@ async fn guard<T>(
         return Err(StoreError::Away);
     }
     let began = Instant::now();
-    tokio::select! {
+    let done = tokio::select! {
         biased;
         done = work => done.map_err(|error| {
             if is_outage(&error) {
@@ -341,7 +342,9 @@ async fn guard<T>(
             StoreError::from(error)
         }),
         () = availability.lost() => Err(StoreError::Away),
-    }
+    };
+    availability.latency().observe(Dependency::Store, began.elapsed());
+    done
 }
 
 /// Records a failed write to a file. Success proves nothing: it may have been a read.

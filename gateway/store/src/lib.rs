@@ -109,7 +109,7 @@ pub use model::{
     Admission, BadId, BadNote, ClusterId, Executor, NOTE_CHARS_MAX, NewToken, Note, Terms, TokenCreation, TokenId,
     TokenRecord, TokenRotation, TokenSubject, User, Workspace, WorkspaceId,
 };
-pub use overview::{AgentPlace, ListedUser, UserFilter, WorkspaceFilter};
+pub use overview::{AgentPlace, ListedUser, StateCount, UserFilter, WorkspaceFilter};
 pub use quotas::{ClusterUsage, CountedWorkspace, OverQuota, StartWithin};
 pub use replicas::{
     DifferingReplica, DrainRequest, Incarnation, NewReplica, Renewal, ReplicaReport, ReplicaState, StoredReplica,

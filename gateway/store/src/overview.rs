@@ -50,6 +50,15 @@ pub struct ListedUser {
     pub workspaces: u64,
 }
 
+/// Number of workspaces in a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateCount {
+    /// The state; `None` for workspaces that no executor runs.
+    pub state: Option<ActualState>,
+    /// Their number.
+    pub workspaces: u64,
+}
+
 /// Replica that has the session of a workspace's agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentPlace {
@@ -116,6 +125,22 @@ impl Store {
     pub async fn ping(&self) -> Result<(), StoreError> {
         sql("SELECT 1 AS one").fetch_one(&self.readers).await?;
         Ok(())
+    }
+
+    /// Counts workspaces by their actual state; those that no executor runs have none.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`] or [`StoreError::Corrupt`].
+    pub async fn workspaces_by_state(&self) -> Result<Vec<StateCount>, StoreError> {
+        let statement = sql("SELECT actual, count(*) AS found FROM workspaces \
+             LEFT JOIN lifecycles ON lifecycles.workspace_id = workspaces.id GROUP BY actual");
+        let rows = statement.fetch_all(&self.readers).await?;
+        let read = |row: &Row| {
+            let corrupt = |_| StoreError::Corrupt { table: "lifecycles", column: "actual" };
+            let state = row.get::<Option<&str>>("actual")?.map(str::parse).transpose().map_err(corrupt)?;
+            Ok(StateCount { state, workspaces: u64::try_from(row.get::<i64>("found")?).unwrap_or_default() })
+        };
+        rows.iter().map(read).collect()
     }
 
     /// Returns part of all workspaces that fit, by name, without their shares.

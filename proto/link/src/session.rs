@@ -279,6 +279,12 @@ impl Session {
         self.shared.state.lock().mux.stats()
     }
 
+    /// Returns the round trip of the link as last measured, `None` before the first measurement.
+    #[must_use]
+    pub fn round_trip(&self) -> Option<Duration> {
+        self.shared.state.lock().mux.round_trip()
+    }
+
     /// Returns the first broken invariant of the machine, if any; for tests.
     #[must_use]
     pub fn broken_invariant(&self) -> Option<&'static str> {

@@ -98,7 +98,12 @@ async fn numbers_are_there_before_anything_happens() {
     for series in [
         "gateway_limits_reached_total{limit=\"limits.connections_per_address\"} 0",
         "gateway_limits_reached_total{limit=\"limits.agent_connections_per_address\"} 0",
-        "gateway_failures_total{code=\"port_closed\"} 0",
+        "gateway_failures_total{code=\"port_closed\",reason=\"port_closed\",side=\"app\"} 0",
+        "gateway_failures_total{code=\"port_closed\",reason=\"app_closed\",side=\"app\"} 0",
+        "gateway_failures_total{code=\"overloaded\",reason=\"limits.requests_per_user\",side=\"limit\"} 0",
+        "gateway_request_phase_seconds_count{phase=\"queue\"} 0",
+        "gateway_dependency_seconds_count{of=\"provider\"} 0",
+        "gateway_spans_total{end=\"lost\"} 0",
         "gateway_responses_total{class=\"5xx\"} 0",
         "gateway_tcp_ended_total{end=\"lost\"} 0",
         "gateway_sign_ins_total{how=\"oidc\"} 0",
@@ -133,7 +138,10 @@ async fn numbers_are_there_before_anything_happens() {
     for series in [
         "gateway_request_duration_seconds_count{by=\"app\"} 1",
         "gateway_request_duration_seconds_count{by=\"gateway\"} 1",
-        "gateway_failures_total{code=\"port_closed\"} 1",
+        "gateway_failures_total{code=\"port_closed\",reason=\"port_closed\",side=\"app\"} 1",
+        "gateway_request_phase_seconds_count{phase=\"queue\"} 1",
+        "gateway_request_phase_seconds_count{phase=\"tunnel\"} 1",
+        "gateway_request_phase_seconds_count{phase=\"app\"} 1",
     ] {
         assert!(text.lines().any(|line| line == series), "{series}: {text}");
     }

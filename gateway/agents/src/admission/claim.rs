@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::Body;
+use tokio::time::Instant;
 use tracing::info;
 use tunnel_link::grpc::{self, FrameReader};
 use tunnel_link::session::{LinkEnd, LinkHold};
@@ -64,7 +65,7 @@ impl Claim {
         let end = match end {
             LinkEnd::Lost => {
                 info!(agent = %self.session.subject, session = %self.session.id, "link lost, waiting for the next");
-                self.link.await_next().await
+                self.next_link().await
             }
             end @ (LinkEnd::Replaced | LinkEnd::Over(_)) => end,
         };
@@ -83,6 +84,22 @@ impl Claim {
             sent = stats.bytes_sent, received = stats.bytes_received, "{what} ended"
         );
         Some(end.reason())
+    }
+
+    /// Waits for the next link of the session, or its end, and counts the agent's return.
+    async fn next_link(&self) -> LinkEnd {
+        let lost_at = Instant::now();
+        let end = self.link.await_next().await;
+        if matches!(self.role, LinkRole::First) && self.session.way() == SessionWay::Direct {
+            let returns = &self.registry.returns;
+            match &end {
+                LinkEnd::Replaced => returns.came_back(lost_at.elapsed()),
+                LinkEnd::Over(over) if over.reason() == Reason::SessionLost => returns.stayed_away(),
+                // It was ended: its agent was not waited for.
+                LinkEnd::Lost | LinkEnd::Over(_) => {}
+            }
+        }
+        end
     }
 
     fn release(&self, reason: Reason) {

@@ -65,6 +65,7 @@ fn table() -> Vec<Entry> {
         auth::OidcSecretKeys::entries(),
         sections::LogKeys::entries(),
         sections::AuditKeys::entries(),
+        sections::TraceKeys::entries(),
         sections::FolderKeys::entries(),
         ci::CiKeys::entries(),
         environments::JobIssuerKeys::entries(),

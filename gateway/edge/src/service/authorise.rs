@@ -9,7 +9,7 @@ use super::anonymous::count;
 use super::failures::RequestFacts;
 use super::{Edge, EdgeAnswer, Origin};
 use crate::address::Address;
-use gateway_auth::policy::{Decision, Grant};
+use gateway_auth::policy::{Because, Decision, Grant};
 use gateway_auth::request::OfferedCredential;
 use gateway_auth::sign_in::PageVisit;
 use gateway_http::respond::Failure;
@@ -45,7 +45,10 @@ impl Edge {
         drop(turn);
         count(&decision, offered, shape, origin, now)?;
         match decision {
-            Decision::Allow(grant) => Ok(grant),
+            Decision::Allow(grant) => {
+                known.is_owner = matches!(grant.because(), Because::Owner);
+                Ok(grant)
+            }
             refused @ (Decision::SignIn | Decision::Unauthorized | Decision::NotFound | Decision::PortNotAllowed) => {
                 Err(self.refusal(refused, visit))
             }

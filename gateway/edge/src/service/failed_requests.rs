@@ -61,6 +61,19 @@ impl FailedRequests {
         kept.requests.push_back(failed);
     }
 
+    /// Returns the last failed requests of a user to a workspace, the newest first, `most` of them at most, if they are not too old by
+    /// `now_ms`.
+    #[must_use]
+    pub fn last(&self, workspace: &str, user: &str, most: usize, now_ms: u64) -> Vec<FailedRequest> {
+        let kept = self.0.lock();
+        let of_both = kept.requests.iter().rev().filter(|failed| {
+            failed.workspace.as_deref() == Some(workspace)
+                && failed.user.as_deref() == Some(user)
+                && failed.at_ms >= now_ms.saturating_sub(KEPT_MS)
+        });
+        of_both.take(most).cloned().collect()
+    }
+
     /// Finds a request by its trace id, if it is not too old by `now_ms`.
     #[must_use]
     pub fn find(&self, trace: &str, now_ms: u64) -> Option<FailedRequest> {
@@ -107,6 +120,20 @@ mod tests {
         requests.note(failed(10_400 + KEPT_MS, "ann"));
         assert_eq!(requests.find("10399", 10_399), None, "let go when a newer one came");
         assert!(requests.find("10400", 10_400).is_some());
+    }
+
+    #[test]
+    fn last_of_a_user_at_a_workspace_are_the_newest_first() {
+        let requests = FailedRequests::default();
+        for at_ms in 0..12 {
+            let workspace = if at_ms % 2 == 0 { "one" } else { "two" };
+            let user = if at_ms % 3 == 0 { "bob" } else { "ann" };
+            requests.note(FailedRequest { workspace: Some(workspace.to_owned()), ..failed(at_ms, user) });
+        }
+        let times = |found: Vec<FailedRequest>| found.into_iter().map(|found| found.at_ms).collect::<Vec<_>>();
+        assert_eq!(times(requests.last("one", "ann", 3, 12)), [10, 8, 4]);
+        assert_eq!(times(requests.last("one", "ann", 9, 5 + KEPT_MS)), [10, 8]);
+        assert_eq!(requests.last("none", "ann", 9, 12), []);
     }
 
     #[test]

@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Response, StatusCode};
+use http::{Method, Response, StatusCode};
 use tokio::time::Instant;
 use tracing::{debug, info};
 
@@ -14,12 +15,17 @@ use super::anonymous::overloaded;
 use super::failed_requests::FailedRequests;
 use super::refusals::{Refusal, Refusals};
 use crate::address::Address;
-use gateway_http::respond::{self, Failure, PublicLinks, Wants};
+use crate::traces::{FailureTrace, RequestTrace, TracedRequest, Tracer};
+use gateway_agents::registry::SessionWay;
+use gateway_http::respond::{self, EarlierFailure, Failure, PublicLinks, Wants};
 use gateway_net::limits::UsageLimits;
-use gateway_net::telemetry::{AnsweredBy, Metrics};
+use gateway_net::telemetry::{AnsweredBy, FailureLabels, Metrics, PhaseTimes};
 use gateway_store::wall_clock_ms;
 use gateway_types::failed_request::{FailedRequest, Side};
 use gateway_types::{Limit, Port, UserName};
+
+/// Failures before this one that its page lists.
+const EARLIER_MAX: usize = 5;
 
 /// Facts known of a request by the time it fails.
 #[derive(Debug)]
@@ -32,13 +38,32 @@ pub struct RequestFacts {
     pub(super) port: Option<Port>,
     /// User who asked.
     pub user: Option<UserName>,
+    /// Whether that is the owner of the workspace.
+    pub(super) is_owner: bool,
+    /// Method of a request to a workspace.
+    pub(super) method: Option<Method>,
+    /// Its way to the app, once it was sent.
+    pub(super) sent: Option<Sent>,
+    /// Its trace, if it has one.
+    pub(super) trace: Option<Box<RequestTrace>>,
+}
+
+/// A request that was sent to an app.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    /// Time at which it was.
+    pub(super) at: Instant,
+    /// Round trip of the link by then.
+    pub(super) round_trip: Option<Duration>,
+    /// Way of its session.
+    pub(super) way: SessionWay,
 }
 
 impl RequestFacts {
     /// Begins with nothing known.
     #[must_use]
     pub fn new(began: Instant) -> Self {
-        Self { began, address: None, port: None, user: None }
+        Self { began, address: None, port: None, user: None, is_owner: false, method: None, sent: None, trace: None }
     }
 
     /// Begins with the user known.
@@ -51,6 +76,33 @@ impl RequestFacts {
     #[must_use]
     pub fn began(&self) -> Instant {
         self.began
+    }
+
+    /// Returns the parts of the time until `now`, of a request that was sent to an app.
+    pub(super) fn phases(&self, now: Instant) -> Option<PhaseTimes> {
+        let Sent { at, round_trip, .. } = self.sent?;
+        let waited = now.saturating_duration_since(at);
+        let tunnel = round_trip.unwrap_or_default().min(waited);
+        Some(PhaseTimes { queue: at.saturating_duration_since(self.began), tunnel, app: waited.saturating_sub(tunnel) })
+    }
+
+    /// Describes the request for its trace.
+    pub(super) fn traced(&self, now: Instant, status: StatusCode) -> TracedRequest<'_> {
+        TracedRequest {
+            method: self.method.as_ref(),
+            began: self.began,
+            ended: now,
+            phases: self.phases(now),
+            way: self.sent.map(|sent| match sent.way {
+                SessionWay::Direct => "direct",
+                SessionWay::Relay => "relay",
+            }),
+            workspace: self.address.as_ref().map(|address| &address.name),
+            port: self.port,
+            user: self.user.as_ref(),
+            status: status.as_u16(),
+            failure: None,
+        }
     }
 
     /// Returns the side that answers a request that did not fail: only apps have addresses.
@@ -90,6 +142,31 @@ impl From<Failure> for FailureWords {
     fn from(failure: Failure) -> Self {
         Self { side: failure.side(), what: failure.public_text(), to_do: failure.hint() }
     }
+}
+
+impl FailureLine<'_> {
+    /// Returns the labels under which it is counted.
+    #[must_use]
+    pub fn labels(&self) -> FailureLabels {
+        FailureLabels { code: self.code, reason: self.detail.unwrap_or(self.code), side: self.why.side.as_str() }
+    }
+}
+
+/// Returns the labels under which a failure is counted.
+pub(super) fn labels(failure: Failure) -> FailureLabels {
+    FailureLabels { code: failure.code(), reason: failure.reason(), side: failure.side().as_str() }
+}
+
+/// Limits of workspace hosts without a key, as [`Failure::Overloaded`] names them.
+const LIMITS_WITHOUT_KEY: [&str; 5] =
+    ["tunnel.channels_per_session", "tunnel.session_budget", "tunnel.unacknowledged", "agent", "store"];
+
+/// Returns the labels of all failures but those of ambiguous requests, whose rules are many: an alert has something to compare
+/// with from the start.
+pub fn expected_failures() -> impl Iterator<Item = FailureLabels> {
+    let limits = Limit::ALL.map(Limit::name).into_iter().chain(LIMITS_WITHOUT_KEY);
+    let overloaded = limits.map(|limit| Failure::Overloaded { limit });
+    Failure::CASES.into_iter().chain(overloaded).map(labels)
 }
 
 impl<'a> FailureLine<'a> {
@@ -135,6 +212,8 @@ pub struct Failures {
     pub failed: Arc<FailedRequests>,
     /// Addresses to which their pages lead.
     pub links: PublicLinks,
+    /// Traces of requests.
+    pub tracer: Tracer,
 }
 
 impl Failures {
@@ -160,6 +239,7 @@ impl Failures {
         let user = known.user.as_ref().map(UserName::as_str);
         let took_ms = u64::try_from(now.saturating_duration_since(known.began).as_millis()).unwrap_or(u64::MAX);
         let (status, peer) = (status.as_u16(), origin.peer);
+        let (side, reason) = (why.side.as_str(), detail.unwrap_or(code));
         if origin.guest.may_be_told_of(now.into_std()) {
             let at_ms = wall_clock_ms();
             self.refusals.note(Refusal {
@@ -187,10 +267,11 @@ impl Failures {
                 port,
                 address: Some(peer.to_canonical().to_string()),
             });
-            let side = why.side.as_str();
-            info!(code, side, status, host, workspace, port, user, detail, took_ms, trace, %peer, "{message}");
+            let failure = Some(FailureTrace { reason, side: why.side, trace });
+            self.tracer.end(known.trace.as_deref(), &TracedRequest { failure, ..known.traced(now, line.status) });
+            info!(code, reason, side, status, host, workspace, port, user, took_ms, trace, %peer, "{message}");
         } else {
-            debug!(code, status, host, workspace, port, user, detail, took_ms, trace, %peer, "{message}");
+            debug!(code, reason, side, status, host, workspace, port, user, took_ms, trace, %peer, "{message}");
         }
     }
 
@@ -203,13 +284,40 @@ impl Failures {
         origin: &Origin,
     ) -> Response<Bytes> {
         let trace = self.traces.next();
-        self.metrics.failed(failure.code());
+        self.metrics.failed(&labels(failure));
         if let Failure::Overloaded { limit } = failure {
             self.limits.refused(limit);
         }
         self.metrics.took(AnsweredBy::Gateway, known.began.elapsed());
         self.log(&FailureLine::of(failure, &trace), known, origin);
-        respond::response(failure, form.wants, &self.links, &trace, form.is_head)
+        let mut response = respond::response(failure, form.wants, &self.links, &trace, form.is_head);
+        if known.is_owner && form.wants == Wants::Html && !form.is_head {
+            self.list_earlier(&mut response, &trace, known);
+        }
+        response
+    }
+
+    /// Lists on the page of an owner the failures before this one. Only the owner's own: what others met before may be of an
+    /// owner before this one.
+    fn list_earlier(&self, response: &mut Response<Bytes>, trace: &str, known: &RequestFacts) {
+        let (Some(address), Some(user)) = (&known.address, &known.user) else { return };
+        let now_ms = wall_clock_ms();
+        // This one is among them.
+        let last = self.failed.last(address.name.as_str(), user.as_str(), EARLIER_MAX + 1, now_ms);
+        let earlier: Vec<EarlierFailure<'_>> = last
+            .iter()
+            .filter(|failed| failed.trace_id != trace)
+            .take(EARLIER_MAX)
+            .map(|failed| EarlierFailure {
+                seconds_ago: now_ms.saturating_sub(failed.at_ms) / 1000,
+                status: failed.status,
+                reason: failed.detail.as_deref().unwrap_or(&failed.code),
+                side: failed.side,
+                port: failed.port,
+                trace: &failed.trace_id,
+            })
+            .collect();
+        respond::list_earlier(response, &earlier);
     }
 
     /// Counts and logs the failure of a request that is not looked into, and makes its answer.
@@ -230,7 +338,7 @@ impl Failures {
     /// Makes the answer for a connection that is refused.
     pub(crate) fn turned_away(&self, limit: Limit) -> Response<Bytes> {
         let (failure, trace) = (overloaded(limit), self.traces.next());
-        self.metrics.failed(failure.code());
+        self.metrics.failed(&labels(failure));
         self.refusals.note(Refusal {
             at_ms: wall_clock_ms(),
             code: failure.code(),

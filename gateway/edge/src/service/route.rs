@@ -27,7 +27,7 @@ use tracing::{debug, info};
 
 use super::anonymous::overloaded;
 use super::authorise::Visit;
-use super::failures::{Failures, RequestFacts};
+use super::failures::{Failures, RequestFacts, Sent};
 use super::hosts::Place;
 use super::idle_notice;
 use super::{Edge, EdgeAnswer, Origin};
@@ -106,6 +106,7 @@ impl Edge {
             Destination::AgentsListener => return self.misdialed(&parts, origin),
         };
         known.address = Some(address.clone());
+        known.method = Some(parts.method.clone());
         known.port = address.port;
         // Step 3: own answers.
         let is_tcp = tcp::is_asked(&parts);
@@ -157,7 +158,7 @@ impl Edge {
         tokio::select! {
             biased;
             // Steps 8 and 9: admit, forward.
-            answer = self.forward(granted) => answer.map_err(EdgeAnswer::from),
+            answer = self.forward(granted, known) => answer.map_err(EdgeAnswer::from),
             () = ended.wait() => Err(ended.why().into()),
         }
     }
@@ -181,7 +182,7 @@ impl Edge {
     fn misdialed(&self, parts: &Parts, origin: &Origin) -> Result<Response<ResponseBody>, EdgeAnswer> {
         let now = Instant::now().into_std();
         origin.guest.ask(now).map_err(overloaded)?;
-        self.failures.metrics.failed("wrong_listener");
+        self.failures.metrics.failed(&misdial::LABELS);
         if origin.guest.may_be_told_of(now) {
             info!(peer = %origin.peer, "an agent was refused: {}", misdial::words(self.agents_port));
         }
@@ -270,10 +271,17 @@ impl Edge {
     }
 
     /// Steps 8 and 9.
-    async fn forward(&self, granted: GrantedRequest) -> Result<Response<ResponseBody>, Failure> {
-        let GrantedRequest { request, route, is_tcp } = granted;
+    async fn forward(
+        &self,
+        granted: GrantedRequest,
+        known: &mut RequestFacts,
+    ) -> Result<Response<ResponseBody>, Failure> {
+        let GrantedRequest { mut request, route, is_tcp } = granted;
         let permits = self.admit(&route, is_tcp)?;
-        if route.session.way() == SessionWay::Relay {
+        let sent = Sent { at: Instant::now(), round_trip: route.session.tunnel.round_trip(), way: route.session.way() };
+        known.sent = Some(sent);
+        known.trace = self.failures.tracer.begin(request.headers_mut(), known.user.is_some(), sent.at);
+        if sent.way == SessionWay::Relay {
             self.failures.metrics.relayed();
         }
         let GrantedRoute { grant, session, owner, address, watch } = route;

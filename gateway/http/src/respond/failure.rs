@@ -80,6 +80,36 @@ struct Words {
 }
 
 impl Failure {
+    /// Every failure that has no parameter. The others are `overloaded`, one for each limit, and `bad_request`, one for each rule.
+    pub const CASES: [Self; 26] = [
+        Self::NoSuchHost,
+        Self::NoDefaultPort,
+        Self::NoSuchPage,
+        Self::SignInRequired,
+        Self::PortNotAllowed,
+        Self::WorkspaceStopped,
+        Self::AgentAbsent,
+        Self::AgentUnreachable,
+        Self::PortClosed,
+        Self::AppClosed,
+        Self::SshNotStarted,
+        Self::AppAnswerInvalid,
+        Self::AppSpeaksNoTls,
+        Self::AppSpeaksTls,
+        Self::AgentWithoutTls,
+        Self::OpenTimeout,
+        Self::ResponseTimeout,
+        Self::SessionLost,
+        Self::Draining,
+        Self::MethodNotAllowed,
+        Self::ExpectationFailed,
+        Self::BodyTimeout,
+        Self::UriTooLong,
+        Self::HeaderTooLarge,
+        Self::CookiesTooLarge,
+        Self::Misdirected,
+    ];
+
     /// Every code.
     pub const CODES: [&str; 14] = [
         "agent_absent",
@@ -244,6 +274,12 @@ impl Failure {
             | Self::HeaderTooLarge
             | Self::Misdirected => None,
         }
+    }
+
+    /// Returns the reason, the same word in page, header, log and metric: the detail, or the code where it covers one case.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        self.detail().unwrap_or_else(|| self.code())
     }
 
     /// Returns the time after which a client may try again, in seconds.

@@ -63,9 +63,39 @@ fn every_failure_answers_as_the_table_says() {
 }
 
 #[test]
-fn list_of_codes_is_the_table_s() {
-    let told: std::collections::BTreeSet<_> = TABLE.iter().map(|(_, code, ..)| *code).collect();
-    assert!(Failure::CODES.into_iter().eq(told));
+fn lists_of_codes_and_cases_are_the_table_s() {
+    let codes: std::collections::BTreeSet<_> = TABLE.iter().map(|(_, code, ..)| *code).collect();
+    assert!(Failure::CODES.into_iter().eq(codes));
+    let has_parameter = |failure: &Failure| matches!(failure, Failure::Overloaded { .. } | Failure::BadRequest { .. });
+    let cases = TABLE.iter().map(|(failure, ..)| *failure).filter(|failure| !has_parameter(failure));
+    assert!(cases.clone().all(|failure| Failure::CASES.contains(&failure)));
+    assert_eq!(cases.count() + 1, Failure::CASES.len(), "and the one without a port");
+    let reasons: std::collections::BTreeSet<_> = Failure::CASES.iter().map(Failure::reason).collect();
+    assert_eq!(reasons.len(), Failure::CASES.len(), "a reason for each");
+}
+
+#[test]
+fn page_lists_earlier_failures_as_plain_words() {
+    let mut answer = response(Failure::PortClosed, Wants::Html, &links(), "0af7", false);
+    let before = answer.body().clone();
+    list_earlier(&mut answer, &[]);
+    assert_eq!(*answer.body(), before, "nothing to list");
+    let earlier = EarlierFailure {
+        seconds_ago: 7199,
+        status: 502,
+        reason: "<script>",
+        side: Side::App,
+        port: Some(3000),
+        trace: "\"><b>",
+    };
+    list_earlier(&mut answer, &[earlier]);
+    let page = std::str::from_utf8(answer.body()).unwrap();
+    assert!(page.contains("<td>119 min</td><td>3000</td><td>502</td><td>app</td><td>&lt;script&gt;</td>"), "{page}");
+    assert!(!page.contains("<script") && !page.contains("<b>"), "{page}");
+    let mut problem = response(Failure::PortClosed, Wants::Json, &links(), "0af7", false);
+    let before = problem.body().clone();
+    list_earlier(&mut problem, &[earlier]);
+    assert_eq!(*problem.body(), before, "a page alone");
 }
 
 #[test]
@@ -92,7 +122,9 @@ fn page_is_complete_and_self_contained() {
         let answer = response(failure, Wants::Html, &links(), "0af7", false);
         assert_eq!(text(answer.headers(), CONTENT_TYPE), Some("text/html; charset=utf-8"));
         let page = std::str::from_utf8(answer.body()).unwrap();
-        assert_eq!(page.contains("<dt>Detail</dt>"), failure.detail().is_some(), "{failure:?}");
+        let facts =
+            format!("<dt>Reason</dt><dd>{}</dd>\n<dt>Side</dt><dd>{}</dd>", failure.reason(), failure.side().as_str());
+        assert!(page.contains(&facts), "{failure:?}");
         for part in [failure.title(), failure.public_text(), failure.hint(), code, "0af7", "prefers-color-scheme:dark"]
         {
             assert!(page.contains(part), "{failure:?} lacks {part}");

@@ -1,4 +1,4 @@
-//! Histogram of request durations, counted without a lock: each request passes here.
+//! Histograms of durations, counted without a lock: each request passes here.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,6 +14,17 @@ const BOUNDS_MICROS: [u64; 15] = [
     10_000_000, 60_000_000,
 ];
 
+/// Kinds of one thing that takes time: the values of a label, each with a histogram of its own.
+pub(super) trait Kind: Copy + fmt::Debug + Send + Sync + 'static {
+    /// Name of the label.
+    const LABEL: &'static str;
+    /// Values of the label, in the order of [`Kind::place`].
+    const NAMES: &'static [&'static str];
+
+    /// Returns its place in [`Kind::NAMES`].
+    fn place(self) -> usize;
+}
+
 /// Origin of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnsweredBy {
@@ -23,9 +34,81 @@ pub enum AnsweredBy {
     Gateway,
 }
 
-/// A histogram for each origin. Clones share it.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Durations(Arc<[Series; 2]>);
+impl Kind for AnsweredBy {
+    const LABEL: &'static str = "by";
+    const NAMES: &'static [&'static str] = &["app", "gateway"];
+
+    fn place(self) -> usize {
+        match self {
+            Self::App => 0,
+            Self::Gateway => 1,
+        }
+    }
+}
+
+/// Part of the time that a request to an app takes, until its answer begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// In the gateway, before the request is sent: decisions, look-ups, the wait for a session or a permit.
+    Queue,
+    /// On the way to the workspace and back: a round trip of the link, as last measured.
+    Tunnel,
+    /// The rest: the app's, with the connection to it.
+    App,
+}
+
+impl Kind for Phase {
+    const LABEL: &'static str = "phase";
+    const NAMES: &'static [&'static str] = &["queue", "tunnel", "app"];
+
+    fn place(self) -> usize {
+        match self {
+            Self::Queue => 0,
+            Self::Tunnel => 1,
+            Self::App => 2,
+        }
+    }
+}
+
+/// A system that the gateway waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dependency {
+    /// The database: one statement.
+    Store,
+    /// The identity provider: one request.
+    Provider,
+}
+
+impl Kind for Dependency {
+    const LABEL: &'static str = "of";
+    const NAMES: &'static [&'static str] = &["store", "provider"];
+
+    fn place(self) -> usize {
+        match self {
+            Self::Store => 0,
+            Self::Provider => 1,
+        }
+    }
+}
+
+/// A histogram for each kind. Clones share it.
+#[derive(Debug)]
+pub(super) struct Durations<K> {
+    series: Arc<[Series]>,
+    kinds: std::marker::PhantomData<K>,
+}
+
+impl<K> Clone for Durations<K> {
+    fn clone(&self) -> Self {
+        Self { series: self.series.clone(), kinds: self.kinds }
+    }
+}
+
+impl<K: Kind> Default for Durations<K> {
+    fn default() -> Self {
+        Self { series: K::NAMES.iter().map(|_| Series::default()).collect(), kinds: std::marker::PhantomData }
+    }
+}
 
 #[derive(Debug, Default)]
 struct Series {
@@ -34,14 +117,10 @@ struct Series {
     micros: AtomicU64,
 }
 
-impl Durations {
-    /// Counts one request.
-    pub(super) fn observe(&self, by: AnsweredBy, took: Duration) {
-        let [app, gateway] = &*self.0;
-        let series = match by {
-            AnsweredBy::App => app,
-            AnsweredBy::Gateway => gateway,
-        };
+impl<K: Kind> Durations<K> {
+    /// Counts one duration.
+    pub(super) fn observe(&self, kind: K, took: Duration) {
+        let Some(series) = self.series.get(kind.place()) else { return };
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let bucket = BOUNDS_MICROS.partition_point(|bound| *bound < micros);
         if let Some(count) = series.counts.get(bucket) {
@@ -51,15 +130,15 @@ impl Durations {
     }
 }
 
-impl EncodeMetric for Durations {
+impl<K: Kind> EncodeMetric for Durations<K> {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
-        for (by, series) in ["app", "gateway"].into_iter().zip(&*self.0) {
+        for (name, series) in K::NAMES.iter().zip(&*self.series) {
             let bounds = BOUNDS_MICROS.iter().map(|micros| Duration::from_micros(*micros).as_secs_f64());
             let counts = series.counts.iter().map(|count| count.load(Ordering::Relaxed));
             let buckets: Vec<(f64, u64)> = bounds.chain(std::iter::once(f64::INFINITY)).zip(counts).collect();
             let count = buckets.iter().map(|(_, count)| count).sum();
             let seconds = Duration::from_micros(series.micros.load(Ordering::Relaxed)).as_secs_f64();
-            let labels = [("by", by)];
+            let labels = [(K::LABEL, *name)];
             encoder.encode_family(&labels)?.encode_histogram::<NoLabelSet>(seconds, count, &buckets, None)?;
         }
         Ok(())
@@ -98,5 +177,15 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line}: {text}");
         }
+    }
+
+    #[test]
+    fn kinds_are_in_the_place_of_their_name() {
+        fn place<K: Kind>(kind: K) -> &'static str {
+            K::NAMES[kind.place()]
+        }
+        assert_eq!([AnsweredBy::App, AnsweredBy::Gateway].map(place), ["app", "gateway"]);
+        assert_eq!([Phase::Queue, Phase::Tunnel, Phase::App].map(place), ["queue", "tunnel", "app"]);
+        assert_eq!([Dependency::Store, Dependency::Provider].map(place), ["store", "provider"]);
     }
 }

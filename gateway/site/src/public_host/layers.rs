@@ -71,7 +71,7 @@ pub(super) async fn report(
         let known = RequestFacts::of_user(arrival.began, arrival.user.get().cloned());
         let (status, trace) = (response.status(), caller.trace());
         let line = FailureLine { message, code, detail: *detail, status, trace: &trace, why: *why };
-        host.failures.metrics().failed(code);
+        host.failures.metrics().failed(&line.labels());
         host.failures.log(&line, &known, &arrival.origin);
     }
     response
