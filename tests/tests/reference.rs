@@ -17,6 +17,7 @@ use std::path::Path;
 use clap::{Command, CommandFactory as _};
 use e2e::TestGateway;
 use e2e::raw::Raw;
+use gateway_config::TlsFiles;
 use workspace_agent::cli::{AgentCli, AgentCommand};
 
 /// Set to write the pages anew.
@@ -59,7 +60,14 @@ fn page_of_the_commands_is_current() {
 
 #[tokio::test]
 async fn page_of_the_metrics_is_current() {
-    let gateway = TestGateway::start().await;
+    // With a certificate, whose end is one of them.
+    let folder = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (cert, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+    fs::write(&cert, made.cert.pem()).unwrap();
+    fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let files = TlsFiles { cert, key, certs_dir: None, client_ca: None };
+    let gateway = TestGateway::start_with(|config| config.tls.public = Some(files)).await;
     let mut raw = Raw::connect(gateway.addresses.admin.expect("bound")).await;
     raw.send("GET /metrics HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n").await;
     let text = raw.message().await.expect("an answer").text();

@@ -21,6 +21,7 @@ use prometheus_client::registry::{Registry, Unit};
 use tracing_subscriber::EnvFilter;
 
 use gateway_config::{Log, LogFormat};
+use gateway_types::ActualState;
 
 use self::durations::Durations;
 pub use self::durations::{AnsweredBy, Dependency, Phase};
@@ -319,6 +320,10 @@ impl Default for Metrics {
             drop(metrics.changes.get_or_create(&WayLabel { way: way.as_str() }));
         }
         drop(metrics.span_counters());
+        metrics.workspaces("external", 0);
+        for state in ActualState::ALL {
+            metrics.workspaces(state.as_str(), 0);
+        }
         for end in TcpEnd::ALL {
             drop(metrics.tcp_ended.get_or_create(&EndLabel { end: end.as_str() }));
         }
