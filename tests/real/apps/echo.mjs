@@ -22,6 +22,8 @@ const server = createServer((request, response) => {
     request.on("end", () => response.end(`${sum.digest("hex")}  -\n`));
   } else if (url.pathname === "/who") {
     response.end(`${request.headers["x-forwarded-for"] ?? "nobody"}\n`);
+  } else if (url.pathname === "/traced") {
+    response.end(`${request.headers.traceparent ?? "none"}\n`);
   } else {
     response.end(`${name}\n`);
   }
