@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use e2e::raw::{Message, Raw};
+use gateway_store::wall_clock;
 
 use super::support::{World, app, ok};
 
@@ -176,4 +177,41 @@ async fn operators_listener_answers_by_no_name_of_a_stranger() {
     {
         assert_eq!(operator(&world, "/debug/sessions", host, "").await.status(), 200, "{host}");
     }
+}
+
+/// Names of workspaces, users, ports and paths are no labels: what a thousand workspaces are asked adds no series.
+#[tokio::test]
+async fn number_of_series_does_not_grow_with_workspaces_and_their_users() {
+    const WORKSPACES: usize = 1000;
+    let world = World::start().await;
+    let gateway = &world.gateway;
+    let app = app(|_, _, _| ok("in")).await;
+    for number in 0..WORKSPACES {
+        let (name, owner) = (format!("w-{number}").parse().unwrap(), format!("user-{number}").parse().unwrap());
+        gateway.store.create_agent_token(&name, &owner, wall_clock()).await.unwrap();
+    }
+    let mut client = world.client().await;
+    let mut ask = async |workspace: &str, port: u16, target: &str| {
+        let (host, token) = (gateway.authority(workspace, port), &gateway.user_token);
+        client
+            .send(format!(
+                "GET {target} HTTP/1.1\r\nhost: {host}\r\ngateway-authorization: Bearer {token}\r\nuser-agent: {workspace}\r\n\r\n"
+            ))
+            .await;
+        client.message().await.expect("an answer").status()
+    };
+    let series = async || -> BTreeSet<String> { gateway.metrics().await.into_keys().collect() };
+    // One of each kind first.
+    assert_eq!(ask("one", app.port, "/").await, 200);
+    assert_eq!(ask("w-0", 3000, "/").await, 404, "another user's");
+    assert_eq!(ask("one", 1, "/").await, 502);
+    let before = series().await;
+    for number in 0..WORKSPACES {
+        let port = u16::try_from(1025 + number).unwrap();
+        assert_eq!(ask(&format!("w-{number}"), port, &format!("/{number}?{number}")).await, 404);
+        assert_eq!(ask("one", app.port, &format!("/{number}")).await, 200);
+    }
+    let after = series().await;
+    assert!(before.len() > 300, "{}", before.len());
+    assert_eq!(after.difference(&before).collect::<Vec<_>>(), Vec::<&String>::new());
 }
