@@ -45,7 +45,7 @@ const BOUNDS: [(&str, f64); 7] = [
     ("allocations for each request of 128 B over HTTP/1.1", 25.5),
     ("allocations for each request of 128 B over HTTP/2", 28.5),
     ("allocations for each WebSocket message of 128 B", 10.2),
-    ("allocations for each new connection with one request", 71.4),
+    ("allocations for each new connection with one request", 73.4),
     ("live bytes for each idle channel, both ends", 5_235.0),
     ("live bytes for each idle WebSocket, all ends", 11_665.0),
     ("live bytes for each idle agent, both ends", 111_000.0),

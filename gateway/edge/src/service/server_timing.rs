@@ -1,8 +1,10 @@
 //! The field `Server-Timing` (W3C Server Timing), by which a workspace's owner sees in the browser's own tools where the time of a
 //! request went. Other users get none: it tells how the app and the way to it fare.
 
+use std::cell::RefCell;
 use std::time::Duration;
 
+use bytes::BytesMut;
 use http::{HeaderName, HeaderValue};
 
 use gateway_net::telemetry::PhaseTimes;
@@ -13,19 +15,31 @@ pub(super) const SERVER_TIMING: HeaderName = HeaderName::from_static("server-tim
 /// Bytes that hold any value.
 const LENGTH_MAX: usize = 112;
 
+/// Bytes that values of one thread are cut from, so that most need no allocation: they are gone with the heads of their answers.
+const SHARED_BYTES: usize = 4096;
+
+thread_local! {
+    static TEXT: RefCell<BytesMut> = RefCell::new(BytesMut::with_capacity(SHARED_BYTES));
+}
+
 /// Writes the durations, in milliseconds with a place after the point.
 pub(super) fn of(phases: &PhaseTimes) -> HeaderValue {
-    let mut text = Vec::with_capacity(LENGTH_MAX);
-    for (name, took) in [("queue;dur=", phases.queue), (", tunnel;dur=", phases.tunnel), (", app;dur=", phases.app)] {
-        text.extend_from_slice(name.as_bytes());
-        write(&mut text, took);
-    }
+    let text = TEXT.with_borrow_mut(|text| {
+        // Takes back what no answer has any more, before it allocates.
+        text.reserve(LENGTH_MAX);
+        for (name, took) in [("queue;dur=", phases.queue), (", tunnel;dur=", phases.tunnel), (", app;dur=", phases.app)]
+        {
+            text.extend_from_slice(name.as_bytes());
+            write(text, took);
+        }
+        text.split().freeze()
+    });
     // Digits and fixed words.
-    HeaderValue::from_maybe_shared(bytes::Bytes::from(text)).unwrap_or_else(|_| HeaderValue::from_static(""))
+    HeaderValue::from_maybe_shared(text).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
 /// Writes a duration. Each answer to an owner has three of them: this is a third of the formatter's work.
-fn write(text: &mut Vec<u8>, took: Duration) {
+fn write(text: &mut BytesMut, took: Duration) {
     let mut digits = [b'0'; 24];
     let mut left = took.as_micros() / 100;
     let mut place = digits.len();
