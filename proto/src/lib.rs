@@ -10,6 +10,7 @@
 //! * [`environments`]: calls to cluster agents for environments of CI jobs
 //! * [`orphans`]: calls to cluster agents about workspaces that are in their clusters
 //! * [`git`]: the call for credentials of git servers, beside the tunnel
+//! * [`inspector`]: the port under which agents serve their request inspector
 //! * [`listening`]: the ports of a workspace on which something listens
 //! * [`target`]: the far end of a channel
 //! * [`terminal`]: the port under which agents serve terminals
@@ -21,6 +22,7 @@ pub mod git;
 pub mod handshake;
 pub mod hello;
 pub mod id;
+pub mod inspector;
 pub mod limit;
 pub mod listening;
 pub mod mux;

@@ -163,12 +163,12 @@ pub struct ApiParts {
 
 impl ApiParts {
     /// Returns the address of a port of a workspace, or of its default one, as its owner uses it: by path where the
-    /// gateway has `paths_url`, or on a host of its own. The terminal has the latter alone.
+    /// gateway has `paths_url`, or on a host of its own. The agent's own pages have the latter alone.
     #[must_use]
     pub fn address(&self, name: &WorkspaceName, port: Option<Port>) -> String {
         let by_path = || self.site.by_path(&paths::format(name, port));
-        let is_terminal = port.is_some_and(Port::is_terminal);
-        (!is_terminal).then(by_path).flatten().unwrap_or_else(|| self.address_on_host(name, port))
+        let is_agents_page = port.is_some_and(Port::is_agents_page);
+        (!is_agents_page).then(by_path).flatten().unwrap_or_else(|| self.address_on_host(name, port))
     }
 
     /// Returns the address on a host of its own, which those with a share use.

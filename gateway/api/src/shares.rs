@@ -31,7 +31,7 @@ const SHARES_MAX: usize = 200;
 pub(super) struct ShareRow {
     #[schema(minimum = 1, maximum = 65535)]
     port: u16,
-    /// `user:NAME`, `group:NAME`, `signed-in` or `public`; for port 60002, the terminal, a user or a group only.
+    /// `user:NAME`, `group:NAME`, `signed-in` or `public`; for port 60002, the terminal, a user or a group only; port 60003, the request inspector, and 60022, SSH, cannot be shared.
     audience: String,
     /// When it ends; `null` for not at all.
     #[schema(format = DateTime)]

@@ -81,12 +81,18 @@ impl RequestShape {
         }
     }
 
-    /// The same for a port. A change at the terminal gives control of the machine, so an app on another port of the
-    /// workspace, which may be third-party code or have a hole, is as foreign there as any other page.
+    /// The same for a port. A change at the terminal gives control of the machine, and one at the request inspector sends a request in
+    /// the owner's name, so an app on another port of the workspace, which may be third-party code or have a hole, is as foreign
+    /// there as any other page. What the inspector shows such an app may not read either: it opens pages there, as links do.
     #[must_use]
     pub fn cookie_counts_at(self, port: Port) -> bool {
-        let is_own = self.source == RequestSource::SameOrigin || self.purpose != Purpose::Change || !port.is_terminal();
-        self.cookie_counts() && is_own
+        let is_own = self.source == RequestSource::SameOrigin;
+        let is_safe = match self.purpose {
+            Purpose::PageVisit => true,
+            Purpose::Read => !port.is_inspector() || self.source != RequestSource::SameWorkspace,
+            Purpose::Change => !port.is_agents_page(),
+        };
+        self.cookie_counts() && (is_own || is_safe)
     }
 }
 

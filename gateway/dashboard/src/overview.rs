@@ -14,6 +14,7 @@ use gateway_api::presence::ListPresence;
 use gateway_store::{ListPage, ManagedWorkspace, SharedPort, StoreError, Workspace, WorkspaceId, wall_clock};
 use gateway_types::principal::Principal;
 use gateway_types::{ActualState, DesiredState, IdleStage, Lifecycle, Port, WorkspaceName};
+use tunnel_proto::inspector::INSPECTOR_PORT;
 use tunnel_proto::terminal::TERMINAL_PORT;
 
 /// Most ports of one workspace that a row has links to.
@@ -235,6 +236,11 @@ fn links(parts: &ApiParts, name: &WorkspaceName, session: Option<&LiveSession>) 
 /// Returns the address of a workspace's terminal.
 pub(crate) fn terminal(parts: &ApiParts, name: &WorkspaceName) -> String {
     parts.address(name, Port::new(TERMINAL_PORT))
+}
+
+/// Returns the address of a workspace's request inspector.
+pub(crate) fn inspector(parts: &ApiParts, name: &WorkspaceName) -> String {
+    parts.address(name, Port::new(INSPECTOR_PORT))
 }
 
 fn shared_row(parts: &ApiParts, ports: &[SharedPort], presence: &ListPresence<'_>) -> Option<SharedRow> {

@@ -27,7 +27,7 @@ use self::open::{OpenLine, TrafficDrawing};
 use self::ports::{PortLine, ProposalLine};
 use self::way_back::WayBack;
 use super::frame::{Frame, Section, page};
-use super::overview::{Button, buttons, terminal, went_wrong};
+use super::overview::{Button, buttons, inspector, terminal, went_wrong};
 use super::standing::{Standing, place};
 use super::{see_other, words};
 use gateway_agents::registry::{AgentReport, LiveSession};
@@ -88,6 +88,8 @@ struct WorkspacePage {
     last_disconnect: Option<String>,
     open: String,
     terminal: String,
+    /// Address of the request inspector, where the agent has one.
+    inspector: Option<String>,
     /// Address of this page with the visitor's way back, which the browser named only once.
     here: String,
     /// Address that the visitor came from and waits for.
@@ -196,6 +198,7 @@ impl Visit<'_> {
             None => Standing::of_external(is_connected),
         };
         let ports = ports::lines(api, workspace, *session, report, now);
+        let inspects = is_connected && ports.iter().any(|line| line.port.is_inspector());
         let back = way.back.as_ref().filter(|_| way.follows);
         WorkspacePage {
             frame,
@@ -228,6 +231,7 @@ impl Visit<'_> {
             last_disconnect: None,
             open: api.address(name, None),
             terminal: terminal(api, name),
+            inspector: inspects.then(|| inspector(api, name)),
             here: way.address(name, way.follows),
             back: back.map(|back| api.site.workspace(&back.host, back.path.as_str())),
             hidden: way.back.as_ref().map(|back| (back.host.clone(), back.path.as_str().to_owned())),

@@ -190,8 +190,8 @@ impl Forwarder {
     pub(super) fn prepare(&self, parts: &mut Parts, app: &AppRequest<'_>, route: &Route, mode: PortMode) {
         cookies::remove_own(&mut parts.headers, &self.cookies);
         headers::to_app(&mut parts.headers, app);
-        if route.grant.port().is_terminal() {
-            headers::to_terminal(&mut parts.headers, &route.grant);
+        if route.grant.port().is_agents_page() {
+            headers::to_agents_page(&mut parts.headers, &route.grant);
         }
         route.address.forwarded.apply(&mut parts.headers);
         rewrite::request(&mut parts.headers, host_mode(mode), route.origin(), route.grant.port());

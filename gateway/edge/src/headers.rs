@@ -20,9 +20,9 @@ use gateway_auth::policy::{Because, Grant};
 use gateway_auth::request::is_gateway_bearer;
 use gateway_http::fields::{has_token, tokens};
 
-/// Names the requesting user to a terminal.
+/// Names the requesting user to a page of an agent.
 pub const GATEWAY_USER: HeaderName = HeaderName::from_static(USER_FIELD);
-/// Tells a terminal the access of that user.
+/// Tells such a page the access of that user.
 pub const GATEWAY_ACCESS: HeaderName = HeaderName::from_static(ACCESS_FIELD);
 
 /// Fields of one connection (RFC 9110, section 7.6.1; RFC 9113, section 8.2.2), besides those that Connection names.
@@ -111,9 +111,9 @@ pub fn to_app(headers: &mut HeaderMap, request: &AppRequest<'_>) {
     }
 }
 
-/// Tells an agent's terminals the user and their access. Runs after [`to_app`], so that only the gateway can have set
+/// Tells an agent's own page, that of its terminals or of its request inspector, the user and their access. Runs after [`to_app`], so that only the gateway can have set
 /// these fields.
-pub fn to_terminal(headers: &mut HeaderMap, grant: &Grant) {
+pub fn to_agents_page(headers: &mut HeaderMap, grant: &Grant) {
     let access = match grant.because() {
         Because::Owner => ACCESS_OWNER,
         Because::Shared(_) => ACCESS_SHARED,

@@ -46,6 +46,7 @@ use std::sync::Arc;
 
 use http::Uri;
 use thiserror::Error;
+use tunnel_proto::inspector::INSPECTOR_PORT;
 use tunnel_proto::terminal::{EDITOR_PORT, TERMINAL_PORT};
 
 pub use cluster::{BadClusterName, CLUSTER_NAME_BYTES_MAX, ClusterName};
@@ -181,6 +182,7 @@ impl Port {
         match self.get() {
             EDITOR_PORT => Some("editor"),
             TERMINAL_PORT => Some("terminal"),
+            INSPECTOR_PORT => Some("requests"),
             SSH_PORT => Some("ssh"),
             _ => None,
         }
@@ -202,6 +204,19 @@ impl Port {
     #[must_use]
     pub fn is_terminal(self) -> bool {
         self.get() == TERMINAL_PORT
+    }
+
+    /// Returns whether this is the port on which agents serve their request inspector: what all users of the workspace's apps send and
+    /// get can be read there, and sent again.
+    #[must_use]
+    pub fn is_inspector(self) -> bool {
+        self.get() == INSPECTOR_PORT
+    }
+
+    /// Returns whether an agent serves pages of its own at the port, and believes what the gateway says there of the user.
+    #[must_use]
+    pub fn is_agents_page(self) -> bool {
+        self.is_terminal() || self.is_inspector()
     }
 }
 

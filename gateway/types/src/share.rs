@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use thiserror::Error;
+use tunnel_proto::inspector::INSPECTOR_PORT;
 use tunnel_proto::ssh::SSH_PORT;
 use tunnel_proto::terminal::TERMINAL_PORT;
 
@@ -60,16 +61,24 @@ pub enum RefusedShare {
         "port {SSH_PORT} is the workspace's SSH server, which lets its owner in without a password: it cannot be shared"
     )]
     Ssh,
+    /// The request inspector, with anyone.
+    #[error(
+        "port {INSPECTOR_PORT} is the workspace's request inspector, which shows what all users of its apps send: it cannot be shared"
+    )]
+    Inspector,
 }
 
 impl Share {
-    /// Checks whether such a share is allowed: a terminal is shared by name only, and SSH not at all.
+    /// Checks whether such a share is allowed: a terminal is shared by name only, SSH and the request inspector not at all.
     ///
     /// # Errors
     /// [`RefusedShare`].
     pub fn check(&self) -> Result<(), RefusedShare> {
         if self.port.is_ssh() {
             return Err(RefusedShare::Ssh);
+        }
+        if self.port.is_inspector() {
+            return Err(RefusedShare::Inspector);
         }
         if self.port.is_terminal() && !self.audience.is_personal() {
             return Err(RefusedShare::TerminalForAll);
@@ -160,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn terminal_is_shared_by_name_and_ssh_not_at_all() {
+    fn terminal_is_shared_by_name_and_ssh_and_the_inspector_not_at_all() {
         let check = |port: u16, audience: &str| {
             let audience = audience.parse().unwrap();
             Share { port: Port::new(port).unwrap(), audience, expires_at: None }.check()
@@ -170,6 +179,7 @@ mod tests {
             let expected = if audience.contains(':') { Ok(()) } else { Err(RefusedShare::TerminalForAll) };
             assert_eq!(check(60_002, audience), expected, "{audience}");
             assert_eq!(check(60_022, audience), Err(RefusedShare::Ssh), "{audience}");
+            assert_eq!(check(60_003, audience), Err(RefusedShare::Inspector), "{audience}");
         }
     }
 

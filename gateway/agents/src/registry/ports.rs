@@ -91,8 +91,8 @@ impl AgentPorts {
         let find = |ports: &[PortSettings]| ports.iter().find(|said| said.number == port.get()).copied();
         let said = find(&self.exposed).or_else(|| find(&self.apps));
         let protocol = said.map(|said| said.protocol).unwrap_or_default();
-        // The terminal is the agent's own, and checks no host.
-        let of_session = if port.is_terminal() { HostMode::Original } else { self.host };
+        // The agent's own pages check no host.
+        let of_session = if port.is_agents_page() { HostMode::Original } else { self.host };
         let host = match said.map(|said| said.host).unwrap_or_default() {
             HostMode::Auto => of_session,
             host @ (HostMode::Original | HostMode::Localhost) => host,

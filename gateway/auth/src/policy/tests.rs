@@ -97,7 +97,7 @@ fn cookie_counts_only_where_no_foreign_page_can_be_behind_the_request() {
 
 #[test]
 fn cookie_counts_for_a_change_at_the_terminal_only_from_its_own_page() {
-    let (terminal, app) = (Port::new(60_002).unwrap(), Port::new(60_003).unwrap());
+    let (terminal, app) = (Port::new(60_002).unwrap(), Port::new(60_004).unwrap());
     for source in SOURCES {
         for purpose in PURPOSES {
             let shape = RequestShape { purpose, source };
@@ -122,6 +122,35 @@ fn terminal_is_open_to_nobody_who_is_not_named() {
     assert_eq!(ask(Some(&bob), &all, terminal, shape), Decision::NotFound);
     let named = Some((user("ann"), None, vec![share("user:bob")]));
     assert!(matches!(ask(Some(&bob), &named, terminal, shape), Decision::Allow(_)));
+}
+
+#[test]
+fn cookie_counts_at_the_inspector_from_its_own_page_and_for_a_visit() {
+    let inspector = Port::new(60_003).unwrap();
+    for source in SOURCES {
+        for purpose in PURPOSES {
+            let shape = RequestShape { purpose, source };
+            let expected = match (purpose, source) {
+                (Purpose::PageVisit, _) | (_, RequestSource::SameOrigin) => true,
+                (Purpose::Read, RequestSource::UserInitiated | RequestSource::Unstated) => true,
+                (_, _) => false,
+            };
+            assert_eq!(shape.cookie_counts_at(inspector), expected, "{shape:?}");
+        }
+    }
+}
+
+#[test]
+fn inspector_is_its_owners_alone_whatever_is_stored() {
+    let inspector = Port::new(60_003).unwrap();
+    let shape = RequestShape { purpose: Purpose::Read, source: RequestSource::SameOrigin };
+    let share = |audience: &str| Share { port: inspector, audience: audience.parse().unwrap(), expires_at: None };
+    let record = Some((user("ann"), None, ["public", "signed-in", "user:bob"].map(share).to_vec()));
+    assert_eq!(ask(None, &record, inspector, shape), Decision::Unauthorized);
+    for via in [Via::ApiToken, Via::Browser] {
+        assert!(!matches!(ask(Some(&by("bob", via)), &record, inspector, shape), Decision::Allow(_)));
+        assert!(matches!(ask(Some(&by("ann", via)), &record, inspector, shape), Decision::Allow(_)));
+    }
 }
 
 #[test]

@@ -44,9 +44,9 @@ struct WorkspaceDetail {
 }
 
 impl WorkspaceDetail {
-    /// Returns the address of a port: by path where the gateway offers that. The terminal has a host of its own alone.
+    /// Returns the address of a port: by path where the gateway offers that. The agent's own pages have hosts of their own alone.
     fn address(&self, port: Port) -> String {
-        let by_path = self.path_url.as_ref().filter(|_| !port.is_terminal());
+        let by_path = self.path_url.as_ref().filter(|_| !port.is_agents_page());
         by_path.unwrap_or(&self.port_url).replace("{port}", &port.to_string())
     }
 }

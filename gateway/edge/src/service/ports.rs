@@ -117,7 +117,7 @@ impl Edge {
             (Visibility::Shared, None) => {}
         }
         // No link leads there.
-        found.retain(|port, _| !(port.is_ssh() || (address.is_by_path() && port.is_terminal())));
+        found.retain(|port, _| !(port.is_ssh() || (address.is_by_path() && port.is_agents_page())));
         let url = |port| self.hosts.beside(address, Some(port));
         let labels = report.as_ref().map(|report| report.labels.as_ref());
         let is_open = |share: &&Share, port: Port| share.port == port && share.is_live(wall_clock());

@@ -125,8 +125,8 @@ impl Edge {
             // On the heap, as all rare futures here.
             session = Box::pin(self.elsewhere(&address)).await.lane();
         }
-        // By path, the terminal is no place to lead to.
-        let is_open = |port: &Port| !address.is_by_path() || !(port.is_terminal() || port.is_ssh());
+        // By path, the agent's own pages are no place to lead to.
+        let is_open = |port: &Port| !address.is_by_path() || !(port.is_agents_page() || port.is_ssh());
         let default_port = || session.as_ref().and_then(|session| session.default_port()).filter(is_open);
         let port = address.port.or_else(default_port);
         let offered = OfferedCredential::read(&parts.headers, self.hosts.site.cookies());
@@ -251,16 +251,16 @@ impl Edge {
         })
     }
 
-    /// Step 8. Raw bytes could claim any sender, and the agent believes what comes in at the terminal port. At the SSH port a token
+    /// Step 8. Raw bytes could claim any sender, and the agent believes what comes in at the ports of its own pages. At the SSH port a token
     /// counts alone: a page that has a cookie could speak to a server there which asks for no password. By path, all ports are one
-    /// origin, so that a page of any app could speak to the terminal as its own page does.
+    /// origin, so that a page of any app could speak to the terminal, or the request inspector, as its own page does.
     fn admit(&self, route: &GrantedRoute, is_tcp: bool) -> Result<RequestPermits, Failure> {
         let port: Port = route.grant.port();
         if self.refuses_requests() {
             return Err(Failure::Draining);
         }
-        let is_off_by_path = route.address.is_by_path() && port.is_terminal();
-        let is_off = (is_tcp && port.is_terminal()) || (!is_tcp && port.is_ssh()) || is_off_by_path;
+        let is_off_by_path = route.address.is_by_path() && port.is_agents_page();
+        let is_off = (is_tcp && port.is_agents_page()) || (!is_tcp && port.is_ssh()) || is_off_by_path;
         if !route.session.exposes(port) || is_off {
             return Err(Failure::PortNotAllowed);
         }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use gateway_types::{Audience, PortHost, PortProtocol};
+use tunnel_proto::inspector::INSPECTOR_PORT;
 use tunnel_proto::ssh::SSH_PORT;
 use tunnel_proto::terminal::TERMINAL_PORT;
 
@@ -12,8 +13,12 @@ use super::{EDITOR_PORT, Endpoint, Exposure, names};
 use crate::document::{MapFields, Problems, ValueAt, show};
 
 /// Ports of our own programs, and the names of these.
-const RESERVED: [(u16, &str); 3] =
-    [(EDITOR_PORT, "the editor"), (TERMINAL_PORT, "the terminal"), (SSH_PORT, "the SSH server")];
+const RESERVED: [(u16, &str); 4] = [
+    (EDITOR_PORT, "the editor"),
+    (TERMINAL_PORT, "the terminal"),
+    (INSPECTOR_PORT, "the request inspector"),
+    (SSH_PORT, "the SSH server"),
+];
 
 const PROTOCOLS: [&str; 6] = ["http", "https", "ws", "wss", "tcp", "udp"];
 

@@ -101,6 +101,10 @@ fn endpoints_have_ports_of_their_own() {
         "    endpoints: [{name: a, targetPort: 60002}]\n",
         &[&format!("{at}.targetPort: 60002 is the port of the terminal")],
     );
+    check_with(
+        "    endpoints: [{name: a, targetPort: 60003}]\n",
+        &[&format!("{at}.targetPort: 60003 is the port of the request inspector")],
+    );
     check_with("    endpoints: [{name: a}]\n", &[&format!("{at}.targetPort: is missing")]);
     check_with("    endpoints: [{targetPort: 1}]\n", &[&format!("{at}.name: is missing")]);
     check_with("    endpoints: [{name: gw_x, targetPort: 1}]\n", &[&format!("{at}.name: {RESERVED}")]);
