@@ -91,6 +91,7 @@ impl Fleet {
                 memory_budget: MEMORY_BUDGET_BYTES,
                 terminal: None,
                 ssh: None,
+                inspector: None,
                 logs: None,
             };
             let agent = Agent { observer: entering(number, roster.clone()), ..options.agent() };

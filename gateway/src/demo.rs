@@ -112,6 +112,7 @@ async fn agent(
         memory_budget: MEMORY_BUDGET_BYTES,
         terminal: None,
         ssh: None,
+        inspector: None,
         logs: None,
         gateway: Gateway::parse(&format!("{scheme}://{agents}"), None)?,
         transport: Transport::default(),

@@ -51,8 +51,8 @@ use tunnel_link::backoff::Backoff;
 use tunnel_link::drain::DrainResult;
 use tunnel_proto::hello::Port;
 use workspace_agent::{
-    Agent, DialEnded, Gateway, LocalMachine, MEMORY_BUDGET_BYTES, Options, Ports, TerminalOptions, Terminals,
-    TokenSource, Transport,
+    Agent, DialEnded, Gateway, Inspector, LocalMachine, MEMORY_BUDGET_BYTES, Options, Ports, TerminalOptions,
+    Terminals, TokenSource, Transport,
 };
 
 /// The longest that anything in a test may take before it counts as hanging.
@@ -162,6 +162,16 @@ impl TestGateway {
         let environment = [("PS1", "$ "), ("ENV", "")].map(|(name, value)| (name.into(), value.into())).into();
         let shell = Some("/bin/sh".into());
         options.terminal = Some(Terminals::new(TerminalOptions { shell, environment, ..TerminalOptions::default() }));
+        let agent = TestAgent::run(options.agent());
+        self.until_connected(workspace).await;
+        agent
+    }
+
+    /// Starts an agent that records the requests to its apps and exposes every port, and waits until it is connected.
+    pub async fn agent_with_inspector(&self, workspace: &str) -> TestAgent {
+        let token = TokenSource::Value(self.agent_token(workspace).await.into());
+        let mut options = options(self.dialed_at(self.addresses.agents), Transport::default(), token, Vec::new());
+        options.inspector = Some(Inspector::new());
         let agent = TestAgent::run(options.agent());
         self.until_connected(workspace).await;
         agent
@@ -328,6 +338,7 @@ fn options(gateway: Gateway, transport: Transport, token: TokenSource, exposed: 
         memory_budget: MEMORY_BUDGET_BYTES,
         terminal: None,
         ssh: None,
+        inspector: None,
         logs: None,
         gateway,
         transport,

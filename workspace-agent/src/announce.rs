@@ -49,7 +49,11 @@ pub fn ready_file(path: PathBuf) -> Observer {
 #[must_use]
 pub fn observer(options: &Options) -> Observer {
     let ports = options.ports.clone();
-    let own = OwnPorts { terminal: options.terminal.is_some(), ssh: options.ssh.is_some() };
+    let own = OwnPorts {
+        terminal: options.terminal.is_some(),
+        ssh: options.ssh.is_some(),
+        inspector: options.inspector.is_some(),
+    };
     let (sender, receiver) = sync_channel::<LocalAddress>(1);
     let writer = std::thread::Builder::new().name("announce".to_owned()).stack_size(STACK_BYTES);
     // Without a thread nothing is announced, and the agent runs all the same.

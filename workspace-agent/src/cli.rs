@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand};
+use tunnel_proto::inspector::INSPECTOR_PORT;
 use tunnel_proto::ssh::SSH_PORT;
 use tunnel_proto::terminal::TERMINAL_PORT;
 
@@ -23,7 +24,7 @@ pub use crate::busy::BusyArguments;
 
 use crate::dial::{ClientFiles, Gateway, Transport};
 use crate::ports::{HostArgument, PortArgument, Ports};
-use crate::{MEMORY_BUDGET_BYTES, Options, SshOptions, SshServer, TerminalOptions, Terminals, TokenSource};
+use crate::{Inspector, MEMORY_BUDGET_BYTES, Options, SshOptions, SshServer, TerminalOptions, Terminals, TokenSource};
 
 /// The agent inside a workspace: makes its ports reachable through a gateway.
 #[derive(Debug, Parser)]
@@ -168,6 +169,11 @@ pub struct RunArguments {
     #[arg(long, env = "WORKSPACE_AGENT_TERMINAL")]
     pub terminal: bool,
 
+    /// Record the requests to the apps of the workspace, and show them to its owner, in a browser at port 60003: the last 500, and
+    /// 32 MiB at most, in the memory of this agent alone. Credentials are not recorded. Requests can be edited and sent again there.
+    #[arg(long, env = "WORKSPACE_AGENT_INSPECT")]
+    pub inspect: bool,
+
     /// Offer SSH to the owner of the workspace, at port 60022 and with the OpenSSH server of this folder, which
     /// deploy/images/ssh-tools.sh makes. Sessions run as the user that runs this agent, who cannot be root. One server process for
     /// each connection, 64 at most. Without a server there the agent runs all the same, and says so in its log.
@@ -204,7 +210,12 @@ impl RunArguments {
         let names = names.filter_map(|said| Some((said.port.number, said.name.clone()?))).collect();
         let exposed: Vec<_> = self.ports.into_iter().map(|said| said.port).collect();
         let terminal = self.terminal.then(|| Terminals::new(TerminalOptions::default()));
-        let own = [(TERMINAL_PORT, "--terminal", self.terminal), (SSH_PORT, "--ssh-server", self.ssh_server.is_some())];
+        let inspector = self.inspect.then(Inspector::new);
+        let own = [
+            (TERMINAL_PORT, "--terminal", self.terminal),
+            (SSH_PORT, "--ssh-server", self.ssh_server.is_some()),
+            (INSPECTOR_PORT, "--inspect", self.inspect),
+        ];
         for (own, flag, is_asked) in own {
             let is_taken = exposed.iter().any(|port| port.number == own) || self.denied_ports.contains(&own);
             if is_asked && is_taken {
@@ -227,6 +238,7 @@ impl RunArguments {
             memory_budget: self.memory_budget.0,
             terminal,
             ssh: self.ssh_server.and_then(|tools| ssh_server(tools, self.ssh_keys)),
+            inspector,
             logs: self.logs_dir,
         })
     }
@@ -374,6 +386,22 @@ mod tests {
             let error = run(&[&["--ssh-server", "/x"][..], &more].concat()).expect("arguments").options();
             let error = error.expect_err("taken").to_string();
             assert!(error.contains("60022") && error.contains("--ssh-server"), "{error}");
+        }
+    }
+
+    #[test]
+    fn inspector_is_off_unless_it_is_asked_for_and_its_port_is_its_own() {
+        assert!(run(&[]).expect("arguments").options().expect("options").inspector.is_none());
+        let told = |more: &[&str]| {
+            let agent = run(&[&["--inspect"], more].concat()).expect("arguments").options().expect("options").agent();
+            let numbers: Vec<_> = agent.ports.exposed.iter().map(|port| port.number).collect();
+            (numbers, agent.ports.default)
+        };
+        assert_eq!(told(&[]), (vec![], None), "it is no place to begin at");
+        assert_eq!(told(&["--port", "80"]), (vec![80, INSPECTOR_PORT], Some(80)));
+        for more in [["--port", "60003"], ["--deny-port", "60003"]] {
+            let error = run(&[&["--inspect"][..], &more].concat()).expect("arguments").options().expect_err("taken");
+            assert!(error.to_string().contains("60003") && error.to_string().contains("--inspect"), "{error}");
         }
     }
 

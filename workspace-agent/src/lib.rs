@@ -6,6 +6,7 @@
 //!   them something listens on.
 //! * `labels` names the ports that listen: as a person did, else by the program there.
 //! * `terminal`: shells of this machine, and their page. They outlive their connections.
+//! * `inspector` records the exchanges between users and apps, and shows them to the workspace's owner.
 //! * `ssh`: an SSH server for each channel of its port.
 //! * `start_commands` reads what became of the commands with which a workspace in a pod began.
 //! * `busy` keeps the workspace awake while a command runs.
@@ -26,6 +27,7 @@ pub mod cli;
 pub mod cluster;
 pub mod dial;
 pub mod git_credential;
+pub mod inspector;
 mod labels;
 pub mod listening;
 pub mod ports;
@@ -39,12 +41,14 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use tunnel_proto::hello::{AppProtocol, HostMode, Port};
+use tunnel_proto::inspector::INSPECTOR_PORT;
 use tunnel_proto::limit::{LANES_MAX, SESSION_BUDGET_BYTES};
 use tunnel_proto::mux::ReplicaBudget;
 use tunnel_proto::ssh::SSH_PORT;
 use tunnel_proto::terminal::TERMINAL_PORT;
 
 pub use self::dial::{Agent, AgentEvent, DialEnded, Gateway, LocalMachine, Transport};
+pub use self::inspector::Inspector;
 pub use self::ports::Ports;
 pub use self::ssh::{SshOptions, SshServer};
 pub use self::terminal::{TerminalOptions, Terminals};
@@ -72,6 +76,8 @@ pub struct Options {
     pub terminal: Option<Terminals>,
     /// SSH server that it offers, if it does.
     pub ssh: Option<SshServer>,
+    /// Request inspector that it has, if it does.
+    pub inspector: Option<Inspector>,
     /// Folder of the logs of the workspace's containers, if it is in a pod.
     pub logs: Option<PathBuf>,
 }
@@ -80,10 +86,11 @@ impl Options {
     /// Makes an agent of this machine, whose parts can then be replaced.
     #[must_use]
     pub fn agent(self) -> Agent<LocalMachine> {
-        let Self { gateway, transport, token, ports, lanes, memory_budget, terminal, ssh, logs } = self;
+        let Self { gateway, transport, token, ports, lanes, memory_budget, terminal, ssh, inspector, logs } = self;
         let told = if terminal.is_some() { with_terminal(&ports) } else { ports.clone() };
         let told = if ssh.is_some() { with_port(Ports::clone(&told), SSH_PORT).into() } else { told };
-        let network = LocalMachine { gateway, ports, terminals: terminal, ssh, logs: logs.map(Into::into) };
+        let told = if inspector.is_some() { with_port(Ports::clone(&told), INSPECTOR_PORT).into() } else { told };
+        let network = LocalMachine { gateway, ports, terminals: terminal, ssh, inspector, logs: logs.map(Into::into) };
         let lanes = lanes.clamp(1, LANES_MAX);
         Agent { transport, lanes, budget: ReplicaBudget::new(memory_budget), ..Agent::new(network, token, told) }
     }
@@ -144,11 +151,14 @@ pub async fn run_observed(
     observer: dial::Observer,
     stop: CancellationToken,
 ) -> Result<(), DialEnded> {
-    let (terminals, ssh) = (options.terminal.clone(), options.ssh.clone());
+    let (terminals, ssh, inspector) = (options.terminal.clone(), options.ssh.clone(), options.inspector.clone());
     let agent = Agent { observer, ..options.agent() };
     let ended = agent.run(stop).await;
     if let Some(ssh) = ssh {
         ssh.close().await;
+    }
+    if let Some(inspector) = inspector {
+        inspector.close().await;
     }
     if let Some(terminals) = terminals {
         terminals.close().await;

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use tunnel_proto::inspector::INSPECTOR_PORT;
 use tunnel_proto::ssh::SSH_PORT;
 use tunnel_proto::terminal::{EDITOR_PORT, TERMINAL_PORT};
 
@@ -135,6 +136,7 @@ fn label(port: u16) -> Option<&'static str> {
     match port {
         EDITOR_PORT => Some("editor"),
         TERMINAL_PORT => Some("terminal"),
+        INSPECTOR_PORT => Some("requests"),
         SSH_PORT => Some("gateway ssh"),
         _ => None,
     }

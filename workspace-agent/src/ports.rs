@@ -11,6 +11,7 @@ use thiserror::Error;
 use tokio::net::TcpStream;
 use tunnel_link::socket;
 use tunnel_proto::hello::{AppProtocol, HostMode, Port};
+use tunnel_proto::inspector::INSPECTOR_PORT;
 use tunnel_proto::listening::{LABEL_BYTES_MAX, LISTENING_MAX};
 use tunnel_proto::reason::Reason;
 use tunnel_proto::ssh::SSH_PORT;
@@ -69,13 +70,15 @@ pub struct OwnPorts {
     pub terminal: bool,
     /// That of the SSH server.
     pub ssh: bool,
+    /// That of the request inspector.
+    pub inspector: bool,
 }
 
 impl OwnPorts {
     /// Returns their numbers.
     pub fn numbers(self) -> impl Iterator<Item = u16> {
         let terminal = self.terminal.then_some(TERMINAL_PORT);
-        terminal.into_iter().chain(self.ssh.then_some(SSH_PORT))
+        terminal.into_iter().chain(self.ssh.then_some(SSH_PORT)).chain(self.inspector.then_some(INSPECTOR_PORT))
     }
 }
 
@@ -314,10 +317,11 @@ mod tests {
         let other = Ports { exposed: vec![port(1)], ..Ports::default() };
         assert!(!found(&other));
         for (own, expected) in [
-            (OwnPorts { terminal: true, ssh: false }, &[TERMINAL_PORT][..]),
-            (OwnPorts { terminal: true, ssh: true }, &[TERMINAL_PORT, SSH_PORT]),
+            (OwnPorts { terminal: true, ..OwnPorts::default() }, &[TERMINAL_PORT][..]),
+            (OwnPorts { terminal: true, ssh: true, inspector: false }, &[TERMINAL_PORT, SSH_PORT]),
+            (OwnPorts { inspector: true, ..OwnPorts::default() }, &[INSPECTOR_PORT]),
         ] {
-            assert_eq!(listening(&other, own).expect("tables"), expected, "terminals and SSH are this process's own");
+            assert_eq!(listening(&other, own).expect("tables"), expected, "they are this process's own");
         }
         drop(app);
         // A program that another test starts at this moment has the socket as well, until it begins.

@@ -29,6 +29,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, info};
 use tunnel_proto::reason::Reason;
 
+pub(crate) use self::http::{Access, is_foreign as is_foreign_page};
 use self::job::TerminalJob;
 use self::live::LiveTerminal;
 use self::message::Size;

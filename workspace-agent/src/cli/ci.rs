@@ -132,6 +132,7 @@ impl CiArguments {
             // Set once there is a job.
             terminal: None,
             ssh: None,
+            inspector: None,
             logs: None,
         };
         let given = |name| std::env::var(name).ok();

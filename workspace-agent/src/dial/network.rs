@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use http::uri::{Authority, Scheme};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, DuplexStream, duplex};
+use tokio::time::Instant;
 use tracing::debug;
+use tunnel_proto::inspector::INSPECTOR_PORT;
 use tunnel_proto::listening::{LISTENING_BYTES_MAX, LISTENING_PORT, Listening};
 use tunnel_proto::reason::Reason;
 use tunnel_proto::ssh::SSH_PORT;
@@ -18,6 +20,7 @@ use super::connect::{Gateway, GatewayConnection, Offer};
 use super::decide::DialFailure;
 use super::socket::AppSocket;
 use crate::Terminals;
+use crate::inspector::{Inspector, WatchedApp};
 use crate::ports::{self, OwnPorts, Ports};
 use crate::ssh::SshServer;
 use crate::{app_tls, busy, labels, start_commands};
@@ -69,6 +72,8 @@ pub struct LocalMachine {
     pub terminals: Option<Terminals>,
     /// The SSH server behind [`SSH_PORT`], if there is one.
     pub ssh: Option<SshServer>,
+    /// The request inspector behind [`INSPECTOR_PORT`], if there is one.
+    pub inspector: Option<Inspector>,
     /// Folder of the logs of the workspace's containers, if it is in a pod.
     pub logs: Option<Arc<Path>>,
 }
@@ -77,7 +82,11 @@ impl LocalMachine {
     /// Answers the gateway's question for the ports on which something listens, and for the commands of the start.
     async fn listening(&self) -> Result<DuplexStream, Reason> {
         let (ports, logs) = (self.ports.clone(), self.logs.clone());
-        let own = OwnPorts { terminal: self.terminals.is_some(), ssh: self.ssh.is_some() };
+        let own = OwnPorts {
+            terminal: self.terminals.is_some(),
+            ssh: self.ssh.is_some(),
+            inspector: self.inspector.is_some(),
+        };
         let read = tokio::task::spawn_blocking(move || {
             let commands = logs.as_deref().map(start_commands::read).unwrap_or_default();
             let busy = busy::read(&busy::folder()).map(|age| u32::try_from(age.as_secs()).unwrap_or(u32::MAX));
@@ -93,6 +102,32 @@ impl LocalMachine {
         // There is room for all of it, and dropping this end ends the message.
         far.write_all(&found.encode()).await.map_err(|_closed| Reason::Cancelled)?;
         Ok(near)
+    }
+}
+
+impl LocalMachine {
+    /// Connects to an app.
+    async fn app(&self, Target { port, tls }: Target) -> Result<AppSocket, Reason> {
+        let stream = ports::connect(&self.ports, port).await?;
+        match tls {
+            AppTls::None => Ok(AppSocket::Tcp(stream)),
+            AppTls::Http1 | AppTls::Http2 => Box::pin(app_tls::connect(stream, tls)).await.map(AppSocket::Tls),
+        }
+    }
+
+    /// The same for an agent with an inspector: serves its pages, or connects to an app with a recorder beside the connection.
+    async fn inspected(&self, target: Target, inspector: &Inspector) -> Result<AppSocket, Reason> {
+        let Target { port, tls } = target;
+        if port == INSPECTOR_PORT && !self.ports.denied.contains(&port) {
+            return inspector.open(&self.ports).map(AppSocket::Own);
+        }
+        let began = Instant::now();
+        let socket = self.app(target).await?;
+        let is_tls = match tls {
+            AppTls::None => false,
+            AppTls::Http1 | AppTls::Http2 => true,
+        };
+        Ok(AppSocket::Recorded(Box::new(inspector.watch(socket, WatchedApp { port, is_tls }, began))))
     }
 }
 
@@ -124,13 +159,11 @@ impl Network for LocalMachine {
             Some(terminals) if port == TERMINAL_PORT && !self.ports.denied.contains(&port) => {
                 terminals.open().map(AppSocket::Own)
             }
-            Some(_) | None => {
-                let stream = ports::connect(&self.ports, port).await?;
-                match tls {
-                    AppTls::None => Ok(AppSocket::Tcp(stream)),
-                    AppTls::Http1 | AppTls::Http2 => Box::pin(app_tls::connect(stream, tls)).await.map(AppSocket::Tls),
-                }
-            }
+            // Without an inspector, this is all that it costs: one look at an option for each channel.
+            Some(_) | None => match &self.inspector {
+                None => self.app(Target { port, tls }).await,
+                Some(inspector) => Box::pin(self.inspected(Target { port, tls }, inspector)).await,
+            },
         }
     }
 
@@ -143,6 +176,7 @@ impl Network for LocalMachine {
             // A socket that is gone needs no reset.
             AppSocket::Tcp(socket) => socket.set_zero_linger().unwrap_or_default(),
             AppSocket::Tls(socket) => socket.get_ref().0.set_zero_linger().unwrap_or_default(),
+            AppSocket::Recorded(tee) => Self::reset(tee.into_socket("the user's connection broke")),
             AppSocket::Own(io) => drop(io),
             AppSocket::Ssh(connection) => drop(connection),
         }

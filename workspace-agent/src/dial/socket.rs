@@ -8,6 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
+use crate::inspector::Tee;
 use crate::ssh::SshConnection;
 
 /// Local end of a channel. Telling the kinds apart costs a comparison for each read and write, and no allocation.
@@ -21,6 +22,8 @@ pub enum AppSocket {
     Own(DuplexStream),
     /// An SSH server of this process.
     Ssh(SshConnection),
+    /// An app's port, with the recorder of the request inspector beside it.
+    Recorded(Box<Tee<Self>>),
 }
 
 impl AsyncRead for AppSocket {
@@ -30,6 +33,7 @@ impl AsyncRead for AppSocket {
             Self::Tls(socket) => Pin::new(socket.as_mut()).poll_read(context, buffer),
             Self::Own(io) => Pin::new(io).poll_read(context, buffer),
             Self::Ssh(ssh) => Pin::new(&mut ssh.stream).poll_read(context, buffer),
+            Self::Recorded(tee) => Pin::new(tee.as_mut()).poll_read(context, buffer),
         }
     }
 }
@@ -41,6 +45,7 @@ impl AsyncWrite for AppSocket {
             Self::Tls(socket) => Pin::new(socket.as_mut()).poll_write(context, bytes),
             Self::Own(io) => Pin::new(io).poll_write(context, bytes),
             Self::Ssh(ssh) => Pin::new(&mut ssh.stream).poll_write(context, bytes),
+            Self::Recorded(tee) => Pin::new(tee.as_mut()).poll_write(context, bytes),
         }
     }
 
@@ -54,6 +59,7 @@ impl AsyncWrite for AppSocket {
             Self::Tls(socket) => Pin::new(socket.as_mut()).poll_write_vectored(context, buffers),
             Self::Own(io) => Pin::new(io).poll_write_vectored(context, buffers),
             Self::Ssh(ssh) => Pin::new(&mut ssh.stream).poll_write_vectored(context, buffers),
+            Self::Recorded(tee) => Pin::new(tee.as_mut()).poll_write_vectored(context, buffers),
         }
     }
 
@@ -63,6 +69,7 @@ impl AsyncWrite for AppSocket {
             Self::Tls(socket) => socket.is_write_vectored(),
             Self::Own(io) => io.is_write_vectored(),
             Self::Ssh(ssh) => ssh.stream.is_write_vectored(),
+            Self::Recorded(tee) => tee.is_write_vectored(),
         }
     }
 
@@ -72,6 +79,7 @@ impl AsyncWrite for AppSocket {
             Self::Tls(socket) => Pin::new(socket.as_mut()).poll_flush(context),
             Self::Own(io) => Pin::new(io).poll_flush(context),
             Self::Ssh(ssh) => Pin::new(&mut ssh.stream).poll_flush(context),
+            Self::Recorded(tee) => Pin::new(tee.as_mut()).poll_flush(context),
         }
     }
 
@@ -81,6 +89,7 @@ impl AsyncWrite for AppSocket {
             Self::Tls(socket) => Pin::new(socket.as_mut()).poll_shutdown(context),
             Self::Own(io) => Pin::new(io).poll_shutdown(context),
             Self::Ssh(ssh) => Pin::new(&mut ssh.stream).poll_shutdown(context),
+            Self::Recorded(tee) => Pin::new(tee.as_mut()).poll_shutdown(context),
         }
     }
 }

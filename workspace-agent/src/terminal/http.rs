@@ -22,7 +22,7 @@ use tokio::io::DuplexStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tracing::{info, warn};
 
-use self::access::Access;
+pub(crate) use self::access::{Access, is_foreign};
 use super::job::{Choice, NotHeld, Phase};
 use super::live::LiveTerminal;
 use super::message::{SUBPROTOCOL, Size};

@@ -8,7 +8,7 @@ use super::{TerminalRefusal, only};
 
 /// User behind a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Access {
+pub(crate) struct Access {
     user: Option<String>,
     is_owner: bool,
 }
@@ -18,7 +18,7 @@ const FOREIGN_PAGE: TerminalRefusal = TerminalRefusal(StatusCode::FORBIDDEN, "fo
 
 impl Access {
     /// Reads the gateway's fields. A field that is missing, or there twice, gives nothing.
-    pub(super) fn read(headers: &HeaderMap) -> Self {
+    pub(crate) fn read(headers: &HeaderMap) -> Self {
         let user = only(headers, USER_FIELD).filter(|name| !name.is_empty());
         Self { user: user.map(str::to_owned), is_owner: only(headers, ACCESS_FIELD) == Some(ACCESS_OWNER) }
     }
@@ -26,6 +26,11 @@ impl Access {
     /// Returns the user's name.
     pub(super) fn user(&self) -> Option<&str> {
         self.user.as_deref()
+    }
+
+    /// Returns whether the user owns the workspace.
+    pub(crate) fn is_owner(&self) -> bool {
+        self.is_owner
     }
 
     /// Returns whether the user may type, and decide.
@@ -56,7 +61,7 @@ impl Access {
 
 /// Returns whether a browser tells of another page than this origin's (RFC 6454; Fetch Metadata). Programs tell of
 /// none, and have no cookies that a page could misuse.
-fn is_foreign(headers: &HeaderMap) -> bool {
+pub(crate) fn is_foreign(headers: &HeaderMap) -> bool {
     let cross = headers.get("sec-fetch-site").is_some_and(|site| site != "same-origin" && site != "none");
     let other = headers.contains_key(ORIGIN) && {
         let authority = only(headers, ORIGIN.as_str()).and_then(|origin| origin.split_once("://"));
