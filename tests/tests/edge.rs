@@ -33,6 +33,8 @@ mod http2_app;
 mod https_app;
 #[path = "edge/idle.rs"]
 mod idle;
+#[path = "edge/inspector.rs"]
+mod inspector;
 #[path = "edge/last_word.rs"]
 mod last_word;
 #[path = "edge/metrics.rs"]

@@ -8,7 +8,8 @@ use gateway_types::{Port, Share};
 
 use super::support::{App, Reply, VISIT, World, app, ok};
 
-const TERMINAL: u16 = 60_002;
+/// Ports of the agent's own pages.
+const OWN_PAGES: [u16; 2] = [60_002, 60_003];
 
 async fn world() -> World {
     World::configured(|config| config.paths_url = Some(PublicUrl::parse("http://127.0.0.1").unwrap()), Vec::new()).await
@@ -103,7 +104,7 @@ async fn redirects_of_the_app_and_missing_slashes_lead_below_the_prefix() {
     let list = ask(&world, token, "GET /one/", "accept: application/json\r\n").await;
     assert!(list.text().contains("\"reason\":\"no_default_port\""), "{}", list.text());
     assert!(list.text().contains(&format!("{}/one/{}/", origin(&world), app.port)), "{}", list.text());
-    assert!(!list.text().contains(&TERMINAL.to_string()), "{}", list.text());
+    assert!(OWN_PAGES.iter().all(|port| !list.text().contains(&port.to_string())), "{}", list.text());
 }
 
 #[tokio::test]
@@ -139,8 +140,10 @@ async fn terminal_and_raw_bytes_have_hosts_of_their_own() {
     let world = world().await;
     let app = app(|_, _, _| ok("in")).await;
     let token = Some(&*world.gateway.user_token);
-    let terminal = ask(&world, token, &format!("GET /one/{TERMINAL}/"), "").await;
-    assert_eq!((terminal.status(), terminal.header("gateway-error")), (403, Some("port_not_allowed")), "{terminal:?}");
+    for port in OWN_PAGES {
+        let page = ask(&world, token, &format!("GET /one/{port}/"), "").await;
+        assert_eq!((page.status(), page.header("gateway-error")), (403, Some("port_not_allowed")), "{page:?}");
+    }
     // Raw TCP is asked for at the root of a host that names a port, and here none is.
     let tcp = ask(&world, token, "GET /.gateway/tcp", "connection: upgrade\r\nupgrade: gateway-tcp\r\n").await;
     assert_eq!(tcp.status(), 404, "{tcp:?}");
