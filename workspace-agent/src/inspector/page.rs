@@ -225,9 +225,10 @@ struct MessageLine {
 /// Writes the page of an exchange.
 pub(super) fn exchange(exchange: &Exchange, filter: &Filter, seen: u64) -> String {
     let split = exchange.split();
-    let parts = [("connect", exchange.connect), ("send", split.send), ("wait", split.wait), ("receive", split.receive)];
-    let known = parts.into_iter().chain([("in all", exchange.ended)]);
-    let timing = known.filter_map(|(name, part)| Some(Timing { name, time: time(part?) })).collect();
+    let connect = exchange.connect.map_or_else(|| "an open connection".to_owned(), time);
+    let parts = [("send", split.send), ("wait", split.wait), ("receive", split.receive), ("in all", exchange.ended)];
+    let known = parts.into_iter().filter_map(|(name, part)| Some(Timing { name, time: time(part?) }));
+    let timing = [Timing { name: "connect", time: connect }].into_iter().chain(known).collect();
     let head = &exchange.request;
     let request =
         half(format!("{} {} {}", head.method, head.target, version(head.minor)), &head.fields, exchange, Way::Inward);
