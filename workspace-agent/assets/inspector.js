@@ -3,9 +3,11 @@ const one = (selector) => document.querySelector(selector);
 
 // Times are in the reader's own zone.
 function localise(within) {
-  for (const time of within.querySelectorAll(".exchange time")) {
+  for (const time of within.querySelectorAll("time")) {
     const at = new Date(time.dateTime);
-    if (!Number.isNaN(at.getTime())) time.textContent = at.toLocaleTimeString();
+    if (Number.isNaN(at.getTime())) continue;
+    time.title = time.dateTime;
+    time.textContent = time.closest(".exchange") ? at.toLocaleTimeString() : at.toLocaleString();
   }
 }
 

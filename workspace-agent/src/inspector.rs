@@ -118,9 +118,9 @@ impl Inspector {
         let (stop, ports) = (self.inner.stop.clone(), ports.clone());
         drop(self.inner.tasks.spawn(async move {
             let inspector = &permit.inspector;
-            match stop.run_until_cancelled(http::serve(inspector, &ports, far)).await {
-                Some(Err(error)) => debug!(%error, "a channel to the inspector broke"),
-                Some(Ok(())) | None => {}
+            let served = stop.run_until_cancelled(http::serve(inspector, &ports, far)).await;
+            if let Some(Err(error)) = served {
+                debug!(%error, "a channel to the inspector broke");
             }
         }));
         Ok(near)

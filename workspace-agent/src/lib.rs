@@ -1,5 +1,5 @@
 //! The agent inside a workspace. It dials a gateway, keeps one session open, and joins the channels that the gateway
-//! opens with loopback ports. It knows no HTTP beyond the tunnel's own and takes no addresses: ports only.
+//! opens with loopback ports. It speaks no HTTP beyond the tunnel's own and its own pages', and takes no addresses: ports only.
 //!
 //! * `dial` keeps it connected: dials, serves channels, redials with jitter, and stops only when a person has to act.
 //! * `ports` decides which local ports are reached, and how; `app_tls` speaks TLS to those whose apps do; `listening` reads which of

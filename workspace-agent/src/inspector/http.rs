@@ -1,4 +1,4 @@
-//! HTTP/1.1 server of the inspector's pages. All of them are for the workspace's owner, whom the gateway names.
+//! HTTP/1.1 server of the inspector's pages. All of them are for the workspace's owner, and the gateway says who that is.
 
 use std::convert::Infallible;
 use std::sync::Arc;

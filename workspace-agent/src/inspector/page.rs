@@ -113,7 +113,8 @@ struct Row {
     size: String,
     lasted: String,
     from: String,
-    note: &'static str,
+    note: String,
+    is_counted: bool,
     replay_of: Option<u64>,
 }
 
@@ -148,11 +149,13 @@ impl Row {
             lasted: exchange.ended.map(time).unwrap_or_default(),
             from: exchange.asked_by().to_owned(),
             note: match exchange.kind {
-                Kind::Http => "",
-                Kind::WebSocket => "WebSocket",
-                Kind::Switched => "another protocol",
-                Kind::Http2 => "not decoded",
+                Kind::Http => String::new(),
+                Kind::WebSocket if exchange.messages_all == 1 => "WebSocket, 1 message".to_owned(),
+                Kind::WebSocket => format!("WebSocket, {} messages", exchange.messages_all),
+                Kind::Switched => "another protocol, not decoded".to_owned(),
+                Kind::Http2 => "HTTP/2 connection, not decoded".to_owned(),
             },
+            is_counted: exchange.kind != Kind::WebSocket,
             replay_of: exchange.replay_of,
         }
     }
