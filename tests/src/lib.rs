@@ -167,10 +167,10 @@ impl TestGateway {
         agent
     }
 
-    /// Starts an agent that records the requests to its apps and exposes every port, and waits until it is connected.
-    pub async fn agent_with_inspector(&self, workspace: &str) -> TestAgent {
+    /// Starts an agent that records the requests to its apps and exposes these ports beside its own, and waits until it is connected.
+    pub async fn agent_with_inspector(&self, workspace: &str, exposed: Vec<Port>) -> TestAgent {
         let token = TokenSource::Value(self.agent_token(workspace).await.into());
-        let mut options = options(self.dialed_at(self.addresses.agents), Transport::default(), token, Vec::new());
+        let mut options = options(self.dialed_at(self.addresses.agents), Transport::default(), token, exposed);
         options.inspector = Some(Inspector::new());
         let agent = TestAgent::run(options.agent());
         self.until_connected(workspace).await;

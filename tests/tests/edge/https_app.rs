@@ -56,7 +56,7 @@ async fn tell(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infal
 }
 
 /// Starts an app that speaks HTTP/1.1 inside TLS, and counts no connection that fails.
-async fn https_app(protocols: &'static [&'static str]) -> RawApp {
+pub(super) async fn https_app(protocols: &'static [&'static str]) -> RawApp {
     let acceptor = acceptor(protocols);
     RawApp::start(move |mut raw: Raw| {
         let acceptor = acceptor.clone();

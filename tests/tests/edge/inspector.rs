@@ -5,8 +5,12 @@ use e2e::raw::{Message, Raw, RawApp};
 use e2e::{TestAgent, TestGateway};
 use gateway_store::wall_clock;
 use gateway_types::{Port, Share};
+use tokio::net::TcpStream;
+use tunnel_proto::hello::{AppProtocol, HostMode, Port as NamedPort};
 
-use super::support::{App, Reply, app};
+use super::http2_app::GrpcApp;
+use super::https_app::https_app;
+use super::support::{App, Http2, Reply, app, whole};
 
 const INSPECTOR: u16 = 60_003;
 
@@ -21,8 +25,12 @@ struct World {
 
 impl World {
     async fn start() -> Self {
+        Self::exposing(Vec::new()).await
+    }
+
+    async fn exposing(ports: Vec<NamedPort>) -> Self {
         let gateway = TestGateway::start_with(|config| config.auth.admins = vec!["olga".parse().unwrap()]).await;
-        let agent = gateway.agent_with_inspector("one").await;
+        let agent = gateway.agent_with_inspector("one", ports).await;
         Self { gateway, _agent: agent }
     }
 
@@ -230,6 +238,64 @@ async fn raw_tcp_to_the_inspector_is_refused_and_its_fields_reach_no_other_port(
     // Neither the inspector's own pages nor anything but the app's request is in the list.
     world.page("/").await;
     assert_eq!(world.page("/").await.matches("<li class=\"exchange").count(), 1);
+}
+
+#[tokio::test]
+async fn app_with_its_own_certificate_is_recorded_and_asked_again_over_tls() {
+    let secure = https_app(&["http/1.1"]).await;
+    let port = NamedPort { number: secure.port, protocol: AppProtocol::Http1, host: HostMode::Original, tls: true };
+    let world = World::exposing(vec![port]).await;
+    let answer = world.ask_from(OTHER_AT, secure.port, "POST /first", &world.dev(), "body of it").await;
+    assert_eq!(answer.status(), 200, "{answer:?}");
+    let page = world.page("/exchanges/1").await;
+    assert!(page.contains("body of it") && page.contains("https://127.0.0.1:"), "{page}");
+    let edited = form(&[("method", "PUT"), ("target", "/second"), ("body", "another")]);
+    let sent = world.ask_from(OWNER_AT, INSPECTOR, "POST /exchanges/1/replay", &world.dev(), &edited).await;
+    assert_eq!((sent.status(), sent.header("location")), (303, Some("/exchanges/2")), "{sent:?}");
+    let page = world.page("/exchanges/2").await;
+    assert!(page.contains("PUT /second") && page.contains("another"), "{page}");
+}
+
+#[tokio::test]
+async fn calls_over_http2_pass_and_are_one_entry_without_their_contents() {
+    let grpc = GrpcApp::start(usize::MAX).await;
+    let port = NamedPort { number: grpc.app.port, protocol: AppProtocol::Http2, host: HostMode::Original, tls: false };
+    let world = World::exposing(vec![port]).await;
+    let mut client = Http2::over(TcpStream::connect(world.gateway.addresses.public).await.unwrap()).await;
+    let uri = format!("http://{}/some.Service/Call", world.gateway.authority("one", grpc.app.port));
+    let bearer = format!("Bearer {}", world.gateway.user_token);
+    let request = http::Request::builder()
+        .method("POST")
+        .uri(uri)
+        .header("gateway-authorization", bearer)
+        .header("te", "trailers");
+    let (answer, mut body) = client.start(request.body(()).unwrap());
+    body.send_data("payload-of-a-call".into(), true).unwrap();
+    let answer = whole(answer).await;
+    assert_eq!(answer.body, b"payload-of-a-call", "{answer:?}");
+    let list = world.page("/").await;
+    assert!(
+        list.matches("<li class=\"exchange").count() == 1 && list.contains("HTTP/2 connection, not decoded"),
+        "{list}"
+    );
+    assert!(!world.page("/exchanges/1").await.contains("payload-of-a-call"));
+}
+
+#[tokio::test]
+async fn dashboard_leads_to_the_inspector_where_there_is_one() {
+    let world = World::start().await;
+    let _plain = world.gateway.agent("two").await;
+    let mut browser = Browser::default();
+    browser.follow(&world.gateway.sign_in_link).await;
+    let site = format!("http://localhost:{}", world.gateway.addresses.public.port());
+    let link = format!("href=\"http://{}/\"", world.gateway.authority("one", INSPECTOR));
+    let (_, page) = browser.follow(&format!("{site}/workspaces/one")).await;
+    assert!(page.status() == 200 && page.text().contains(&link) && page.text().contains(">Requests</a>"), "{page:?}");
+    let (_, page) = browser.follow(&format!("{site}/workspaces/two")).await;
+    assert!(
+        page.status() == 200 && !page.text().contains(">Requests</a>") && !page.text().contains("60003"),
+        "{page:?}"
+    );
 }
 
 #[tokio::test]

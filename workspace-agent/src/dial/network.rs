@@ -182,3 +182,41 @@ impl Network for LocalMachine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::mem::size_of;
+
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio_rustls::client::TlsStream;
+
+    use super::*;
+    use crate::ssh::SshConnection;
+
+    /// Sockets of an agent without an inspector.
+    #[expect(dead_code, reason = "its size is what counts")]
+    enum BareSocket {
+        Tcp(TcpStream),
+        Tls(Box<TlsStream<TcpStream>>),
+        Own(DuplexStream),
+        Ssh(SshConnection),
+    }
+
+    #[tokio::test]
+    async fn channels_of_an_agent_without_an_inspector_have_the_sockets_that_they_always_had() {
+        let app = TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
+        let target = Target { port: app.local_addr().expect("bound").port(), tls: AppTls::None };
+        let machine = |inspector| LocalMachine {
+            gateway: Gateway::parse("http://127.0.0.1:1", None).expect("an address"),
+            ports: Arc::default(),
+            terminals: None,
+            ssh: None,
+            inspector,
+            logs: None,
+        };
+        assert!(matches!(machine(None).port(target).await, Ok(AppSocket::Tcp(_))));
+        let inspector = machine(Some(Inspector::new()));
+        assert!(matches!(inspector.port(target).await, Ok(AppSocket::Recorded(_))));
+        assert_eq!(size_of::<AppSocket>(), size_of::<BareSocket>(), "and no larger ones");
+    }
+}

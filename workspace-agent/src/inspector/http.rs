@@ -124,7 +124,10 @@ async fn route(
             let edited = edited(&read(body).await?);
             let replay = Replay { recorded: &recorded, edited: &edited, replayer: &parts.headers, ports };
             Ok(match replay.send(inspector).await {
-                Ok(id) => see_other(&format!("/exchanges/{id}{}", filter.suffix())),
+                Ok(new) => {
+                    info!(id, new, who = Access::read(&parts.headers).user(), "a request was sent again");
+                    see_other(&format!("/exchanges/{new}{}", filter.suffix()))
+                }
                 Err(error) => not_sent(&recorded, &filter, &edited, &error),
             })
         }

@@ -7,7 +7,6 @@ use std::time::Duration;
 use http::HeaderMap;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::Instant;
-use tracing::info;
 use tunnel_proto::target::AppTls;
 
 use super::exchange::Exchange;
@@ -76,7 +75,6 @@ impl Replay<'_> {
         } else {
             converse(Tee::new(stream, recorder()), &bytes).await?
         };
-        info!(port, replay_of = id, "a request was sent again");
         Ok(sent)
     }
 }

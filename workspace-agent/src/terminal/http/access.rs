@@ -24,7 +24,7 @@ impl Access {
     }
 
     /// Returns the user's name.
-    pub(super) fn user(&self) -> Option<&str> {
+    pub(crate) fn user(&self) -> Option<&str> {
         self.user.as_deref()
     }
 
