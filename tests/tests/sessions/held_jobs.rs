@@ -53,6 +53,7 @@ impl Job {
             memory_budget: MEMORY_BUDGET_BYTES,
             terminal: None,
             ssh: None,
+            inspector: None,
             logs: None,
         };
         let command =
