@@ -41,6 +41,7 @@ pub use self::handover::{Inheritance, ReplaceError};
 use self::listeners::{ListenerTls, Listeners};
 use self::replicas::{PeerPort, ReplicaParts};
 use self::sign_ins::SignIns;
+use self::traces::SpanTask;
 use gateway_agents::identity::AgentIdentities;
 use gateway_agents::registry::Registry;
 use gateway_agents::service::AgentService;
@@ -53,7 +54,6 @@ use gateway_net::acme::Renewal;
 use gateway_net::handover::Predecessor;
 use gateway_net::limits::UsageLimits;
 use gateway_net::listen::Listener;
-use gateway_net::telemetry::SpanExporter;
 use gateway_net::tls::Tls;
 use gateway_site::public_host::PublicHost;
 use gateway_store::{PATIENCE, SingleGateway, Store, wall_clock};
@@ -86,7 +86,7 @@ pub struct App {
     listeners: Listeners,
     certificates: Vec<Arc<Tls>>,
     audit: AuditTasks,
-    spans: Option<SpanExporter>,
+    spans: SpanTask,
     renewal: Option<Renewal>,
     controller: Arc<KubernetesController>,
     templates: Arc<WorkspaceTemplates>,

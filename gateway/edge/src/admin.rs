@@ -1,6 +1,7 @@
 //! The operator's listener: health, readiness, metrics, live sessions. Meant for a private address.
 
 mod own_host;
+mod profile;
 
 use std::fmt;
 use std::sync::Arc;
@@ -81,6 +82,7 @@ pub fn router(admin: Arc<Admin>) -> Router {
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .route("/debug/sessions", get(sessions))
+        .route("/debug/profile", get(profile::show))
         .layer(from_fn_with_state(admin.clone(), only_own_hosts))
         .with_state(admin)
 }

@@ -8,7 +8,7 @@ mod stream;
 mod trust;
 
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::header::{ACCEPT, RANGE};
@@ -17,6 +17,7 @@ use reqwest::{Client, RequestBuilder, Response, redirect};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
+use tokio::time::Instant;
 use tunnel_link::causes;
 
 pub use self::stream::{FetchedStream, StreamAnswer};

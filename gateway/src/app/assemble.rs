@@ -122,7 +122,7 @@ pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartE
         peers: peers.clone(),
     };
     let (names, agents_at) = (hosts(&config)?, listeners.agents.local_addr().map_err(StartError::Address)?);
-    let TraceParts { tracer, exporter: spans } = traces::open(&config, &base.metrics)?;
+    let TraceParts { tracer, spans } = traces::open(&config, &base.metrics)?;
     let (public, shared) = public_host(&config, &base, &names, &sign_ins, services, &certificates, tracer)?;
     let edge = edge(&config, &base, names, shared, public.clone(), agents_at.port(), peers.clone());
     let budget = ReplicaBudget::new(config.tunnel.replica_budget);

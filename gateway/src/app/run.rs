@@ -65,9 +65,7 @@ impl App {
         let replica = self.replica.as_ref().map(ReplicaParts::incarnation);
         self.audit.execute(&writing, &self.base.store, replica, &written);
         writing.spawn(self.sign_ins.keep(written.clone()));
-        if let Some(spans) = self.spans {
-            writing.spawn(spans.run(written.clone()));
-        }
+        self.spans.execute(&writing, &written);
         self.base.audit.record(AuditRecord::new(AuditEvent::GatewayStarted { version: env!("CARGO_PKG_VERSION") }));
         background.spawn(self.base.upstreams.clone().sweep(self.base.drain.clone()));
         let edge = self.edge.clone();

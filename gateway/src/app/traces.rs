@@ -1,5 +1,8 @@
 //! Opens the way of traces to their collector.
 
+use tokio_util::sync::CancellationToken;
+use tunnel_link::drain::Drain;
+
 use super::StartError;
 use super::assemble::random_start;
 use gateway_config::Config;
@@ -11,7 +14,20 @@ use gateway_net::telemetry::{Metrics, SpanExporter, SpanSource};
 #[derive(Debug, Default)]
 pub(super) struct TraceParts {
     pub(super) tracer: Tracer,
-    pub(super) exporter: Option<SpanExporter>,
+    pub(super) spans: SpanTask,
+}
+
+/// The task that sends spans, if there is a collector.
+#[derive(Debug, Default)]
+pub(super) struct SpanTask(Option<SpanExporter>);
+
+impl SpanTask {
+    /// Begins to send spans; ends soon after `written`.
+    pub(super) fn execute(self, writing: &Drain, written: &CancellationToken) {
+        if let Some(exporter) = self.0 {
+            writing.spawn(exporter.run(written.clone()));
+        }
+    }
 }
 
 /// Creates both. Without a collector in the configuration no request is traced.
@@ -26,7 +42,7 @@ pub(super) fn open(config: &Config, metrics: &Metrics) -> Result<TraceParts, Sta
     let source = SpanSource { instance: instance(config) };
     let (queue, exporter) = SpanExporter::new(fetch, collector, source, metrics.span_counters());
     let tracer = Tracer::new(queue, settings.one_in, settings.slow, random_start()?);
-    Ok(TraceParts { tracer, exporter: Some(exporter) })
+    Ok(TraceParts { tracer, spans: SpanTask(Some(exporter)) })
 }
 
 /// Returns the name of this process among those of its service: host and port for users.

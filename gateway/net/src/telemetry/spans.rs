@@ -184,7 +184,9 @@ impl SpanExporter {
     /// Sends a batch, once: what a collector does not take is counted and lost. The log has the first of several failures.
     async fn send(&self, batch: &[Span], fails: &mut bool) -> bool {
         let count = u64::try_from(batch.len()).unwrap_or(u64::MAX);
-        let body = ExportRequest::new(batch, &self.source, Instant::now(), SystemTime::now());
+        #[expect(clippy::disallowed_methods, reason = "spans have times of the wall clock, and decide nothing by them")]
+        let wall = SystemTime::now();
+        let body = ExportRequest::new(batch, &self.source, Instant::now(), wall);
         let answer = self.fetch.post_json(&self.collector, &body, Credentials::Nothing).await;
         let why = match answer {
             Ok(answer) if answer.status().is_success() => None,
