@@ -215,6 +215,7 @@ impl World {
             memory_budget: MEMORY_BUDGET_BYTES,
             terminal: None,
             ssh: None,
+            inspector: None,
             logs: None,
         };
         self.agent.spawn(workspace_agent::run(options, CancellationToken::new()));

@@ -73,6 +73,7 @@ impl World {
             memory_budget: MEMORY_BUDGET_BYTES,
             terminal: None,
             ssh: None,
+            inspector: None,
             logs: None,
         };
         let mut tasks = JoinSet::new();
