@@ -63,7 +63,7 @@ use gateway_workspaces::kubernetes::KubernetesController;
 use gateway_workspaces::workspace_templates::WorkspaceTemplates;
 
 pub use self::error::StartError;
-pub use self::sign_in::{DEV_USER, SignInSetupError};
+pub use self::sign_in::{DEV_USER, SignInSetupError, configured_provider};
 
 /// A gateway whose listeners are bound.
 #[derive(Debug)]

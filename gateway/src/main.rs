@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use gateway::app::{App, Inheritance, StartError};
+use gateway::app::{App, Inheritance, StartError, configured_provider};
 use gateway::demo;
 use gateway_cli::files::allow_open_files;
 use gateway_cli::{
@@ -16,6 +16,7 @@ use gateway_cli::{
     run_replicas, run_ssh, run_ssh_config, run_token, run_user, run_whoami, run_workspace,
 };
 use gateway_config::{Config, process_environment};
+use gateway_doctor::run_doctor;
 use gateway_net::inherited::InheritedSockets;
 use gateway_net::telemetry;
 use gateway_net::workers::Workers;
@@ -75,6 +76,10 @@ async fn run(cli: &Cli, env: &BTreeMap<String, String>, is_json: bool) -> ExitCo
     let exit = match &cli.command {
         GatewayCommand::CiRun(args) => return run_ci_run(args).await,
         GatewayCommand::Config(args) => run_config(cli, args, env, &mut console),
+        GatewayCommand::Doctor(args) => {
+            let provider = |config: &Config| configured_provider(config).map_err(|error| error.to_string());
+            Box::pin(run_doctor(cli, args, env, &mut console, provider)).await
+        }
         GatewayCommand::Login(args) => run_login(args, env, &mut console).await,
         GatewayCommand::Explain(args) => run_explain(args, env, &mut console).await,
         GatewayCommand::Whoami(args) => run_whoami(cli, args, env, &mut console).await,

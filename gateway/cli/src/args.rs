@@ -1,4 +1,4 @@
-//! Flags of `gateway token` and `gateway workspace`.
+//! Flags of `gateway token`, `gateway workspace` and others.
 
 use std::time::Duration;
 
@@ -30,6 +30,7 @@ macro_rules! which {
 
 mod audit;
 mod cluster;
+mod doctor;
 mod environment;
 mod idle;
 mod lifecycle;
@@ -38,6 +39,7 @@ mod template;
 
 pub use audit::{AuditArgs, AuditCommand, AuditTime, SearchAuditArgs};
 pub use cluster::{ClusterArgs, ClusterCommand, OrphansArgs, ShowClusterArgs};
+pub use doctor::DoctorArgs;
 pub use environment::{EnsureArgs, EnvironmentArgs, EnvironmentCommand, ShowEnvironmentArgs, StopArgs, WhichArgs};
 pub use idle::{IdleArgs, KeepArgs};
 pub use lifecycle::{ChangeArgs, CreateArgs, RunsOn, TerminateArgs};

@@ -27,16 +27,22 @@ pub fn run_config(cli: &Cli, args: &ConfigArgs, env: &BTreeMap<String, String>, 
     }
 }
 
+/// Checks the files of the clusters, if a configuration names a folder of them; returns what is wrong with each.
+#[must_use]
+pub fn check_agents_dir(config: &Config) -> Vec<String> {
+    let Some(folder) = config.agents_dir.as_deref().filter(|folder| folder.is_dir()) else { return Vec::new() };
+    let mut wrong: Vec<String> = cluster_configs::check(folder).iter().map(ToString::to_string).collect();
+    wrong.extend(files::check(folder).iter().map(ToString::to_string));
+    wrong.extend(workspace_templates::check(folder).iter().map(ToString::to_string));
+    wrong
+}
+
 /// Opens the files that the configuration names, and reports what was read.
 fn check(config: &Config, output: Output, console: &mut Console) -> Exit {
     let PreflightFindings { mut problems, later, warnings, opened } = preflight::look(config);
     problems.extend(later);
     let mut wrong: Vec<String> = problems.iter().map(ToString::to_string).collect();
-    if let Some(folder) = config.agents_dir.as_deref().filter(|folder| folder.is_dir()) {
-        wrong.extend(cluster_configs::check(folder).iter().map(ToString::to_string));
-        wrong.extend(files::check(folder).iter().map(ToString::to_string));
-        wrong.extend(workspace_templates::check(folder).iter().map(ToString::to_string));
-    }
+    wrong.extend(check_agents_dir(config));
     let mut warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
     warnings.extend(gateway_config::advice(config));
     let count = |origin| config.effective().iter().filter(|row| row.origin == origin).count();

@@ -31,9 +31,7 @@ pub fn allow_open_files(config: &Config) {
         debug!(%error, "the limit of open files stays as it is");
     }
     let Some(Shortage { allowed, needed }) = shortage(limits, getrlimit(Resource::Nofile).current) else { return };
-    let keys = ["limits.connections", "limits.sessions", "limits.handshakes"];
-    let is_asked_for = keys.iter().any(|key| config.origin(key) != Some(Origin::Default));
-    if !is_worth_a_warning(allowed, is_asked_for) {
+    if !is_worth_a_warning(allowed, is_asked_for(config)) {
         info!(allowed, "as many connections and files may be open at once as the system allows");
         return;
     }
@@ -46,6 +44,18 @@ pub fn allow_open_files(config: &Config) {
         "too few open files are allowed for the configured limits: raise the hard limit (ulimit -Hn, LimitNOFILE=) or \
          lower limits.connections and limits.sessions"
     );
+}
+
+/// Returns a shortage that is worth a warning, if so many files may be open; `None` stands for no limit.
+#[must_use]
+pub fn notable_shortage(config: &Config, allowed: Option<u64>) -> Option<Shortage> {
+    shortage(&config.limits, allowed).filter(|short| is_worth_a_warning(short.allowed, is_asked_for(config)))
+}
+
+/// Returns whether an operator has set one of the limits.
+fn is_asked_for(config: &Config) -> bool {
+    let keys = ["limits.connections", "limits.sessions", "limits.handshakes"];
+    keys.iter().any(|key| config.origin(key) != Some(Origin::Default))
 }
 
 /// Open files that are enough for a crowd of some thousand users and agents.

@@ -51,16 +51,16 @@ use gateway_types::UserName;
 
 pub use args::{
     AuditArgs, AuditCommand, AuditTime, ChangeArgs, ClusterArgs, ClusterCommand, CreateArgs, CreateTokenArgs,
-    EnsureArgs, EnvironmentArgs, EnvironmentCommand, GivenParameter, HandOverArgs, IdleArgs, KeepArgs, ListArgs,
-    OpenArgs, OrphansArgs, RenameArgs, RevokeTokenArgs, RotateTokenArgs, RunsOn, SearchAuditArgs, ShareArgs, ShowArgs,
-    ShowClusterArgs, ShowEnvironmentArgs, StopArgs, TemplatesArgs, TerminateArgs, TokenArgs, TokenCommand, WhichArgs,
-    WorkspaceArgs, WorkspaceCommand,
+    DoctorArgs, EnsureArgs, EnvironmentArgs, EnvironmentCommand, GivenParameter, HandOverArgs, IdleArgs, KeepArgs,
+    ListArgs, OpenArgs, OrphansArgs, RenameArgs, RevokeTokenArgs, RotateTokenArgs, RunsOn, SearchAuditArgs, ShareArgs,
+    ShowArgs, ShowClusterArgs, ShowEnvironmentArgs, StopArgs, TemplatesArgs, TerminateArgs, TokenArgs, TokenCommand,
+    WhichArgs, WorkspaceArgs, WorkspaceCommand,
 };
 pub use audit::run_audit;
 pub use ci_run::{CiRunArgs, run_ci_run};
 pub use cluster::run_cluster;
 pub use completions::{CompletionsArgs, ManArgs, run_completions, run_man};
-pub use config::run_config;
+pub use config::{check_agents_dir, run_config};
 pub use console::Console;
 pub use environment::run_environment;
 pub use explain::{ExplainArgs, run_explain};
@@ -126,6 +126,7 @@ Examples:
   gateway demo                                  everything in one process, to look around
   gateway serve --config gateway.toml           run a gateway
   gateway config check                          all problems of the configuration at once
+  gateway doctor                                what is wrong here: names, certificates, balancers, database, sign-in
   gateway login --gateway https://gw.example.com  sign in with a browser, here or elsewhere
   gateway token create --workspace my-app --out agent.token
   gateway workspace create my-app --agent cluster-1
@@ -200,6 +201,8 @@ pub enum GatewayCommand {
     Serve(ServeArgs),
     /// Check or show the configuration.
     Config(ConfigArgs),
+    /// Find what is wrong with an installation, why it matters, and how to mend it.
+    Doctor(DoctorArgs),
     /// Sign in to a gateway, for the commands that speak with it.
     Login(LoginArgs),
     /// Tell who is signed in, and where.
@@ -254,10 +257,9 @@ pub struct DemoArgs {
     pub app_listen: SocketAddr,
 }
 
-/// Flags of `gateway serve`; they stand above every other layer of the configuration.
+/// Addresses to listen on; they stand above every other layer of the configuration.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = SERVE_EXAMPLES)]
-pub struct ServeArgs {
+pub struct ListenArgs {
     /// Address for users [default: `listen.public` of the configuration].
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<SocketAddr>,
@@ -267,6 +269,15 @@ pub struct ServeArgs {
     /// Address for health and metrics, or `off` [default: `listen.admin` of the configuration].
     #[arg(long, value_name = "ADDRESS", value_parser = address_or_off)]
     pub admin_listen: Option<String>,
+}
+
+/// Flags of `gateway serve`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = SERVE_EXAMPLES)]
+pub struct ServeArgs {
+    /// Addresses.
+    #[command(flatten)]
+    pub listen: ListenArgs,
     /// Take the place of the gateway that runs with this database on this host, if one does: what users have open there goes on
     /// [needs `directory = "host"`].
     #[arg(long)]
@@ -467,8 +478,8 @@ impl GatewayCommand {
         let text = |address: &SocketAddr| address.to_string();
         let (public, agents, admin) = match self {
             Self::Demo(args) => (args.listen.as_ref().map(text), args.agents_listen.as_ref().map(text), None),
-            Self::Serve(args) => {
-                (args.listen.as_ref().map(text), args.agents_listen.as_ref().map(text), args.admin_listen.clone())
+            Self::Serve(ServeArgs { listen, .. }) | Self::Doctor(DoctorArgs { listen, .. }) => {
+                (listen.listen.as_ref().map(text), listen.agents_listen.as_ref().map(text), listen.admin_listen.clone())
             }
             Self::Config(_)
             | Self::Login(_)

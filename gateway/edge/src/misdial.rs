@@ -33,7 +33,7 @@ pub(crate) fn answer<B: Default>(parts: &Parts, agents_port: u16) -> Response<B>
 
 /// Says which port is right.
 pub(crate) fn words(agents_port: u16) -> String {
-    format!("this is the gateway's listener for users; agents dial listen.agents, here port {agents_port}")
+    format!("{}; agents dial listen.agents, here port {agents_port}", grpc::MISDIALED)
 }
 
 #[cfg(test)]

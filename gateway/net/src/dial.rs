@@ -4,6 +4,7 @@
 //! no DNS entry for that. The handshake and the request name the intended host, and its certificate is checked: the
 //! gateway's listener has it, because browsers need it too.
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +19,8 @@ use tunnel_link::connect::{DialedStream, HANDSHAKE_TIMEOUT, tcp};
 use tunnel_link::proxy::{self, BadProxy, Proxy, ProxyError};
 use tunnel_link::socket;
 
-use gateway_types::PublicUrl;
+use super::tls::certificates::facts_of;
+use gateway_types::{PublicUrl, UnixSeconds};
 
 /// Dials one gateway.
 #[derive(Debug)]
@@ -81,6 +83,24 @@ pub enum DialError {
     Setup(#[source] rustls::Error),
 }
 
+/// A connection with facts of its handshake.
+pub struct DialedConnection {
+    /// The stream.
+    pub stream: Box<dyn DialedStream>,
+    /// The handshake settled on HTTP/2.
+    pub is_http2: bool,
+    /// End of the validity of the server's certificate; `None` without TLS.
+    pub not_after: Option<UnixSeconds>,
+}
+
+impl fmt::Debug for DialedConnection {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { stream: _, is_http2, not_after } = self;
+        let mut shown = formatter.debug_struct("DialedConnection");
+        shown.field("is_http2", is_http2).field("not_after", not_after).finish_non_exhaustive()
+    }
+}
+
 impl Dialer {
     /// Creates a dialer for a gateway, through the proxy that `environment` has for it, if any. `ca_file` is trusted
     /// beside the system's authorities.
@@ -109,6 +129,23 @@ impl Dialer {
     ///
     /// Cancel safety: safe; a half-made connection is closed.
     pub async fn connect(&self, name: &str) -> Result<Box<dyn DialedStream>, DialError> {
+        // A raw stream has a connection of its own; HTTP/2 would only put another layer around it.
+        Ok(self.connect_offering(name, &[b"http/1.1"]).await?.stream)
+    }
+
+    /// Returns the proxy that leads to the gateway.
+    #[must_use]
+    pub fn proxy(&self) -> Option<&Proxy> {
+        self.proxy.as_ref().map(|(proxy, _config)| proxy)
+    }
+
+    /// Connects as [`Dialer::connect`] does, and offers these protocols in the handshake (RFC 7301).
+    ///
+    /// # Errors
+    /// [`DialError`] says which step failed.
+    ///
+    /// Cancel safety: safe; a half-made connection is closed.
+    pub async fn connect_offering(&self, name: &str, alpn: &[&[u8]]) -> Result<DialedConnection, DialError> {
         let stream: Box<dyn DialedStream> = match &self.proxy {
             None => {
                 // Not tuned as a link: a gateway may leave a stream unread for as long as its app does.
@@ -121,16 +158,24 @@ impl Dialer {
                 led.map_err(|source| DialError::Proxy { proxy: proxy.to_string(), source })?
             }
         };
-        let Some(config) = &self.tls else { return Ok(stream) };
+        let Some(config) = &self.tls else { return Ok(DialedConnection { stream, is_http2: false, not_after: None }) };
         let server_name = ServerName::try_from(name.to_owned()).map_err(|_| DialError::Name(name.to_owned()))?;
-        let handshake = TlsConnector::from(config.clone()).connect(server_name, stream);
+        let mut config = ClientConfig::clone(config);
+        config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
+        let handshake = TlsConnector::from(Arc::new(config)).connect(server_name, stream);
         let done = tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await;
         let done = done.unwrap_or_else(|_elapsed| Err(io::ErrorKind::TimedOut.into()));
-        Ok(Box::new(done.map_err(|source| DialError::Tls { name: name.to_owned(), source })?))
+        let stream = done.map_err(|source| DialError::Tls { name: name.to_owned(), source })?;
+        let (_, session) = stream.get_ref();
+        let is_http2 = session.alpn_protocol() == Some(b"h2");
+        let leaf = session.peer_certificates().and_then(<[_]>::first);
+        let not_after = leaf.and_then(facts_of).map(|facts| facts.not_after);
+        Ok(DialedConnection { stream: Box::new(stream), is_http2, not_after })
     }
 }
 
-fn client_config(ca_file: Option<&Path>) -> Result<Arc<ClientConfig>, DialError> {
+/// Returns the authorities of the system, and those of a file beside them.
+pub(crate) fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, DialError> {
     let mut roots = RootCertStore::empty();
     // Systems without a store have none to add; the handshake then says that the issuer is unknown.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -141,13 +186,15 @@ fn client_config(ca_file: Option<&Path>) -> Result<Arc<ClientConfig>, DialError>
             roots.add(certificate).map_err(|error| unusable(error.into()))?;
         }
     }
+    Ok(roots)
+}
+
+fn client_config(ca_file: Option<&Path>) -> Result<Arc<ClientConfig>, DialError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut config = ClientConfig::builder_with_provider(provider)
+    let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(DialError::Setup)?
-        .with_root_certificates(roots)
+        .with_root_certificates(roots(ca_file)?)
         .with_no_client_auth();
-    // A raw stream has a connection of its own; HTTP/2 would only put another layer around it.
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }

@@ -3,7 +3,7 @@
 //! * [`listen`] binds and accepts: the PROXY protocol of balancers (`proxy`), the limits on a new connection, TLS, and the worker
 //!   that serves it. [`inherited`] takes sockets of a service manager. [`stream`] is an accepted connection.
 //! * [`tls`] picks certificates by name and reloads them when files change, which [`acme`] may write; [`certificate`] reads
-//!   what a verified client certificate says.
+//!   what a verified client certificate says. [`chain`] judges files as a client would.
 //! * [`peers`]: TLS between replicas. [`host_sockets`] is the same between the processes of one host, of which [`handover`] lets one
 //!   take another's place.
 //! * [`workers`]: one thread per core, each with a runtime of its own.
@@ -17,6 +17,7 @@ pub mod acme;
 pub mod audit;
 pub mod availability;
 pub mod certificate;
+pub mod chain;
 pub mod dial;
 pub mod fetch;
 pub mod handover;

@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use http::Uri;
 use thiserror::Error;
 use tracing::info;
 
 use gateway_auth::oidc;
+use gateway_auth::oidc::ClientRegistration;
 use gateway_auth::oidc::identity::Rules;
 use gateway_auth::oidc::provider::Provider;
 use gateway_auth::policy::Operators;
@@ -78,12 +80,7 @@ pub(super) fn parts(
         let sign_in = SignIn::new(site.clone(), sessions.clone(), user, is_workspace_host, announce);
         return Ok(SignInParts { sign_in: sign_in.sharing(shared.clone()), provider: None });
     };
-    let client = oidc::ClientRegistration {
-        id: oidc.client_id.clone(),
-        scopes: oidc.scopes.clone(),
-        redirect_uri: site.public(oidc::CALLBACK_PATH),
-        signed_out_uri: site.public(oidc::SIGNED_OUT_PATH),
-    };
+    let client = registration(oidc, site);
     let required_group = oidc.required_group.as_ref().map(|group| group.as_str());
     info!(issuer = %oidc.issuer, redirect_uri = client.redirect_uri, required_group, "users sign in with an identity provider");
     let sign_in = SignIn::with_provider(site.clone(), sessions.clone(), client.clone(), is_workspace_host);
@@ -91,7 +88,28 @@ pub(super) fn parts(
     Ok(SignInParts { sign_in, provider: Some(provider(oidc, client, latency)?) })
 }
 
-fn provider(oidc: &Oidc, client: oidc::ClientRegistration, latency: Latency) -> Result<Provider, SignInSetupError> {
+/// Creates the provider that a configuration names, if it names one; sends no request.
+///
+/// # Errors
+/// [`StartError`] says what to change.
+pub fn configured_provider(config: &Config) -> Result<Option<Provider>, StartError> {
+    let Some(oidc) = &config.auth.oidc else { return Ok(None) };
+    let url: Uri = config.public_url.to_string().parse().map_err(|_| BadPublicUrl)?;
+    let site = Site::new(&url)?;
+    Ok(Some(provider(oidc, registration(oidc, &site), Latency::default())?))
+}
+
+/// Makes this gateway's registration with the provider.
+fn registration(oidc: &Oidc, site: &Site) -> ClientRegistration {
+    ClientRegistration {
+        id: oidc.client_id.clone(),
+        scopes: oidc.scopes.clone(),
+        redirect_uri: site.public(oidc::CALLBACK_PATH),
+        signed_out_uri: site.public(oidc::SIGNED_OUT_PATH),
+    }
+}
+
+fn provider(oidc: &Oidc, client: ClientRegistration, latency: Latency) -> Result<Provider, SignInSetupError> {
     let secret = match &oidc.client_secret {
         None => None,
         Some(ClientSecret::Value(secret)) => Some(secret.clone()),

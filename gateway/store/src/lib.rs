@@ -10,7 +10,7 @@
 //!   work. `fence` keeps the writes of a past owner out.
 //! * `audit_records`: the audit log of all replicas, for a search. `git_credentials`: users' credentials for git servers, sealed.
 //! * `seal`: secrets that have to be read again. `generations`: what agents prove of their last session. `single`: one gateway
-//!   for each database. `watch`: outages.
+//!   for each database. `watch`: outages. `inspect` looks at a database and changes nothing.
 //!
 //! To add a method, write its statement once, with [`sql`](database::sql), and read the rows into types of `model`; a
 //! new table is a file with the same number in each folder of `migrations`. Every test of this crate runs on both
@@ -36,6 +36,7 @@ mod generations;
 mod git_credentials;
 mod idle;
 mod ids;
+mod inspect;
 mod json;
 mod lifecycles;
 mod managed;
@@ -102,6 +103,7 @@ pub use git_credentials::{
     SealedGitCredential,
 };
 pub use idle::WorkspaceActivity;
+pub use inspect::{DatabaseClock, ReplicaVersion, StoreFacts, inspect};
 pub use json::canonical_json;
 pub use lifecycles::Observation;
 pub use managed::{KubernetesState, ManagedWorkspace, Runs, UsedTemplate};

@@ -119,8 +119,8 @@ async fn apply_missing(migrations: &[&Migration], connection: &mut impl Migrate)
     Ok(())
 }
 
-#[cfg(test)]
 impl SchemaVersion {
+    /// Returns its number.
     pub(super) fn version(&self) -> i64 {
         self.sqlite.version
     }

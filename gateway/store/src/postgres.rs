@@ -45,9 +45,18 @@ const PASSWORD_BYTES_MAX: u64 = 4096;
 
 /// Opens an existing database; waits a moment for a server that is not there yet.
 pub(super) async fn open(url: &PostgresUrl, password_file: Option<&Path>) -> Result<Server, StoreError> {
+    open_within(url, password_file, START_TIMEOUT).await
+}
+
+/// Opens an existing database; waits for as long as `patience` for a server that is not there yet.
+pub(super) async fn open_within(
+    url: &PostgresUrl,
+    password_file: Option<&Path>,
+    patience: Duration,
+) -> Result<Server, StoreError> {
     let options = options(url, password_file)?;
     // The pool would report every failure as a timeout; a direct connection reports the cause.
-    let connection = connect(&options).await.map_err(|source| unreachable(url, &source))?;
+    let connection = connect_within(&options, patience).await.map_err(|source| unreachable(url, &source))?;
     drop(connection.close().await);
     Ok(Server { pool: Arc::new(RwLock::new(pool(&options))), options: Arc::new(options) })
 }
@@ -109,7 +118,11 @@ fn pool(options: &PgConnectOptions) -> PgPool {
 
 /// Connects, and waits a moment for a server that is not there yet.
 pub(super) async fn connect(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
-    let deadline = Instant::now() + START_TIMEOUT;
+    connect_within(options, START_TIMEOUT).await
+}
+
+async fn connect_within(options: &PgConnectOptions, patience: Duration) -> Result<PgConnection, sqlx::Error> {
+    let deadline = Instant::now() + patience;
     loop {
         let late = || sqlx::Error::Io(io::ErrorKind::TimedOut.into());
         let connected = tokio::time::timeout_at(deadline, options.connect()).await.unwrap_or_else(|_| Err(late()));

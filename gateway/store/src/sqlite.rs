@@ -53,6 +53,12 @@ pub(super) async fn open_file(path: PathBuf) -> Result<(SqlitePool, SqlitePool),
     Ok((writer, pool(READERS_MAX).connect_lazy_with(read)))
 }
 
+/// Opens a file that is there, for reading.
+pub(super) async fn open_present(path: &Path) -> Result<SqlitePool, StoreError> {
+    let read = options().filename(path).pragma("query_only", "1");
+    pool(1).connect_with(read).await.map_err(|error| unopened(path, &error))
+}
+
 /// Makes the error of a file that cannot be opened: a problem of its folder says more than SQLite's message.
 pub(super) fn unopened(path: &Path, error: &sqlx::Error) -> StoreError {
     let why = folder_problem(path).unwrap_or_else(|| cause(error).to_string());

@@ -47,7 +47,8 @@ pub fn with_remedy(error: &(dyn Error + 'static), ca_option: &str) -> String {
 }
 
 /// Finds the TLS error among the causes. An I/O error that wraps another one does not name it as its source.
-fn tls_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
+#[must_use]
+pub fn tls_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(found) = error.downcast_ref::<rustls::Error>() {

@@ -28,6 +28,9 @@ pub(crate) use self::client::{AGENT, bearer};
 /// Path of the RPC: `/package.Service/Method`.
 pub const PATH: &str = "/tunnel.v1.Tunnel/Connect";
 
+/// Beginning of the words in which the listener for users refuses an agent.
+pub const MISDIALED: &str = "this is the gateway's listener for users";
+
 /// Most bytes that HTTP/2 may hold for one stream, and for one connection. Large, because per-channel credit bounds
 /// memory, and because small unread frames are charged against half of it.
 const H2_WINDOW_BYTES: u32 = 32 * 1024 * 1024;

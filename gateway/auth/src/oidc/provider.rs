@@ -10,13 +10,15 @@ use super::failure::{NoticeRefused, SignInError};
 use super::identity::{ProviderIdentity, Rules, claimed_name, identity, is_complete};
 use super::logout::Notice;
 use super::metadata::Metadata;
-use super::pending::Pending;
+use super::pending::{Destination, Pending};
 use super::request::{TokenAuth, form_encoded, token_form};
 use super::{ClientRegistration, ProviderSession};
 use crate::issuer::Issuer;
 use crate::jwt::{Claims, KeySetObserver, Moment, TokenRefused, TokenUse};
+use crate::sign_in::path::ReturnPath;
 use gateway_net::fetch::{Credentials, Fetch, FetchError};
 use gateway_types::Secret;
+use gateway_types::opaque::Opaque;
 use gateway_types::{Endpoint, UnixSeconds};
 
 /// Codes being exchanged at once. Any client can have made-up codes exchanged; further exchanges are refused at once.
@@ -42,6 +44,15 @@ pub struct AuthenticatedUser {
     pub session: ProviderSession,
     /// Time of issue of the ID token.
     pub issued_at: UnixSeconds,
+}
+
+/// Refusal of a code by the token endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CodeRefusal {
+    /// Its status.
+    pub status: u16,
+    /// Its error code, cut to what can be logged.
+    pub error: String,
 }
 
 /// The used fields of the token endpoint's answer.
@@ -143,6 +154,30 @@ impl Provider {
     pub async fn notice(&self, token: &str, now: Moment) -> Result<Notice, NoticeRefused> {
         let claims = self.issuer.verify(token, &self.client.id, TokenUse::LogoutToken, now).await?;
         Ok(Notice::read(claims, now.wall)?)
+    }
+
+    /// Has the provider refuse a made-up code, and returns its refusal: a provider looks at the client and its secret first, so that
+    /// its error says whether it accepts these.
+    ///
+    /// # Errors
+    ///
+    /// [`SignInError`], for everything but a refusal.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe.
+    pub async fn refusal_of_made_up_code(&self, now: Moment) -> Result<CodeRefusal, SignInError> {
+        let metadata = self.metadata(now).await?;
+        let random = || Opaque::random().map_err(|_| SignInError::Unavailable);
+        let (code, verifier, nonce) = (random()?, random()?, random()?);
+        let destination = Destination::Public(ReturnPath::parse_or_root("/"));
+        let pending = Pending { pre: nonce.digest(), nonce, verifier, destination };
+        match self.exchange(&metadata, &code.reveal(), &pending).await {
+            Err(SignInError::Code { status, error }) => Ok(CodeRefusal { status, error }),
+            Err(other) => Err(other),
+            // Tokens for a code that it never gave out: they are no one's.
+            Ok(_) => Ok(CodeRefusal { status: 200, error: String::new() }),
+        }
     }
 
     /// Adds claims from the userinfo endpoint if the ID token leaves out claims that the rules use.

@@ -21,6 +21,7 @@ fn help_has_usage_and_examples() {
       demo            Run gateway, agent and a sample app in one process, with nothing to install
       serve           Run a gateway
       config          Check or show the configuration
+      doctor          Find what is wrong with an installation, why it matters, and how to mend it
       login           Sign in to a gateway, for the commands that speak with it
       whoami          Tell who is signed in, and where
       logout          Revoke what the sign-in gave, and forget it
@@ -56,6 +57,7 @@ fn help_has_usage_and_examples() {
       gateway demo                                  everything in one process, to look around
       gateway serve --config gateway.toml           run a gateway
       gateway config check                          all problems of the configuration at once
+      gateway doctor                                what is wrong here: names, certificates, balancers, database, sign-in
       gateway login --gateway https://gw.example.com  sign in with a browser, here or elsewhere
       gateway token create --workspace my-app --out agent.token
       gateway workspace create my-app --agent cluster-1

@@ -1,0 +1,127 @@
+//! The way of agents: their URL, through whatever is in front of it.
+
+use std::sync::Arc;
+
+use doctor::ask;
+use doctor::judge::{self, front};
+use doctor::{Check, Finding, FindingId, Outcome};
+
+use crate::way::{Way, bare};
+use crate::{Installation, names};
+use gateway_store::wall_clock;
+use gateway_types::PublicUrl;
+use gateway_workspaces::addresses::Addresses;
+
+const CONNECTION: &str = "URL for agents: connection";
+const CERTIFICATE: &str = "URL for agents: certificate";
+const RPC: &str = "URL for agents: HTTP/2";
+const TRAILERS: &str = "URL for agents: trailers";
+
+/// All checks in their order, for those that cannot be made.
+const ALL: [&str; 4] = [CONNECTION, CERTIFICATE, RPC, TRAILERS];
+
+const HTTP2: &[&[u8]] = &[b"h2"];
+const BOTH: &[&[u8]] = &[b"h2", b"http/1.1"];
+const HTTP1: &[&[u8]] = &[b"http/1.1"];
+
+/// Returns the URL for agents: the one that was given, or the one that definitions of workspaces get.
+pub(crate) fn url(it: &Installation) -> Option<PublicUrl> {
+    if let Some(given) = &it.args.agents_url {
+        return Some(given.clone());
+    }
+    if let Some(configured) = &it.config.ci.agents_url {
+        return configured.parse().ok();
+    }
+    let port = it.config.listen.agents.port();
+    if port == 0 { None } else { Addresses::of(&it.config, port).agents_url.parse().ok() }
+}
+
+/// Goes the way.
+pub(crate) async fn look(it: Arc<Installation>) -> Vec<Check> {
+    let Some(url) = url(&it) else {
+        return left_out(CONNECTION, "no URL is known: name it with --agents-url");
+    };
+    let host = bare(url.host());
+    if let Err(why) = names::addresses(host).await {
+        let found = Finding::new(FindingId::DnsHostMissing, format!("{host}: {why}"));
+        let is_told = host == bare(it.config.public_url.host());
+        return if is_told {
+            left_out(CONNECTION, &format!("{host} has no address here: {why}"))
+        } else {
+            broken(CONNECTION, found)
+        };
+    }
+    match Way::new(&url, FindingId::AgentsUnreachable, &it) {
+        Ok(way) => follow(&it, &way, host).await,
+        Err(found) => broken(CONNECTION, found),
+    }
+}
+
+fn left_out(first: &str, why: &str) -> Vec<Check> {
+    ALL.iter().skip_while(|name| **name != first).map(|name| Check::skipped(*name, why)).collect()
+}
+
+fn broken(name: &'static str, found: Finding) -> Vec<Check> {
+    let rest = left_out(name, "there is no connection to ask on");
+    std::iter::once(Check::new(name, found)).chain(rest.into_iter().skip(1)).collect()
+}
+
+async fn follow(it: &Installation, way: &Way, host: &str) -> Vec<Check> {
+    let connected = match way.connect(host, BOTH).await {
+        Ok(connected) => connected,
+        Err(found) => return broken(CONNECTION, found),
+    };
+    let mut checks = vec![Check::new(CONNECTION, Outcome::Passed(way.shown()))];
+    checks.push(match connected.not_after {
+        None => Check::skipped(CERTIFICATE, "there is no TLS"),
+        Some(not_after) => {
+            let of = format!("the certificate of {}", way.shown());
+            let found = judge::certificate_end(not_after.get(), wall_clock().get(), &of).into_iter().collect();
+            Check::new(CERTIFICATE, Outcome::of(found, format!("valid until {}", judge::day(not_after.get()))))
+        }
+    });
+    let asks_for_certificates = it.config.tls.agents.as_ref().and_then(|files| files.client_ca.as_ref());
+    if asks_for_certificates.is_some_and(|authorities| authorities.required) {
+        checks.extend(left_out(RPC, "tls.agents.client_ca.required: only an agent's certificate is answered"));
+        return checks;
+    }
+    checks.extend(rpc(it, way, host, connected.is_http2.then_some(connected.stream)).await);
+    checks
+}
+
+/// Asks the agents' RPC, over a connection whose handshake settled on HTTP/2, or a new one.
+async fn rpc(it: &Installation, way: &Way, host: &str, stream: Option<ask::Stream>) -> Vec<Check> {
+    let origin = way.origin(host);
+    let stream = match stream {
+        Some(stream) => Ok(stream),
+        None => way.connect(host, HTTP2).await.map(|connected| connected.stream).map_err(|found| found.what),
+    };
+    let (http2, end) = match stream {
+        Ok(stream) => ask::agents_http2(stream, &origin).await,
+        Err(why) => (Err(why), None),
+    };
+    let websocket = if end.is_some() {
+        None
+    } else {
+        Some(match way.connect(host, HTTP1).await {
+            Ok(connected) => ask::agents_websocket(connected.stream, &origin).await,
+            Err(found) => Err(found.what),
+        })
+    };
+    let found = match front::agents(&way.shown(), &http2, websocket.as_ref()) {
+        Some(found) if found.id == FindingId::AgentsNotGateway && !way.is_https() && way.speaks_tls(it).await => {
+            Some(Finding::new(FindingId::PlainToTlsPort, format!("{} is answered with TLS", way.shown())))
+        }
+        found => found,
+    };
+    let is_there = "the gateway asks for an agent's credential";
+    let mut checks = vec![Check::new(RPC, Outcome::of(found.into_iter().collect(), is_there))];
+    checks.push(match &end {
+        None => Check::skipped(TRAILERS, "no call over HTTP/2 arrives at the listener for agents"),
+        Some(end) => {
+            let found = front::trailers(&way.shown(), end).into_iter().collect();
+            Check::new(TRAILERS, Outcome::of(found, "a call ends with its status"))
+        }
+    });
+    checks
+}

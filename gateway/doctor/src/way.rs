@@ -1,0 +1,142 @@
+//! The way to a listener, through whatever is in front of it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use doctor::ask::Origin;
+use doctor::judge;
+use doctor::{Finding, FindingId};
+use http::uri::{Authority, Scheme};
+use tokio::time::timeout;
+use tunnel_link::causes;
+use tunnel_link::proxy::ProxyError;
+
+use crate::Installation;
+use gateway_net::dial::{DialError, DialedConnection, Dialer};
+use gateway_types::PublicUrl;
+
+/// Longest time for one connection, with its handshake.
+const CONNECT_TIME: Duration = Duration::from_secs(4);
+
+/// Way to a URL of the gateway.
+pub(crate) struct Way {
+    url: PublicUrl,
+    dialer: Dialer,
+    /// Finding that nothing answers there.
+    absence: FindingId,
+}
+
+impl Way {
+    /// Finds the way, through a proxy if the environment has one.
+    pub(crate) fn new(url: &PublicUrl, absence: FindingId, it: &Installation) -> Result<Self, Finding> {
+        let dialer = Dialer::new(url, it.args.ca_file.as_deref(), |name| variable(&it.env, name));
+        let dialer = dialer.map_err(|error| Finding::new(FindingId::ProxyFailed, causes::one_line(&error)))?;
+        Ok(Self { url: url.clone(), dialer, absence })
+    }
+
+    /// Connects for requests to `name`.
+    pub(crate) async fn connect(&self, name: &str, alpn: &[&[u8]]) -> Result<DialedConnection, Finding> {
+        let connected = timeout(CONNECT_TIME, self.dialer.connect_offering(name, alpn)).await;
+        let late = |_elapsed| {
+            let what = format!("{}: no connection within {} s", self.url, CONNECT_TIME.as_secs());
+            Finding::new(self.absence, what)
+        };
+        connected.map_err(late)?.map_err(|error| found(&error, &self.url, self.absence))
+    }
+
+    /// Returns whether a server at this address speaks TLS, whatever its certificate.
+    pub(crate) async fn speaks_tls(&self, it: &Installation) -> bool {
+        let host = self.url.host();
+        let Ok(url) = format!("https://{host}:{}", self.url.port()).parse::<PublicUrl>() else { return false };
+        let Ok(way) = Self::new(&url, self.absence, it) else { return false };
+        match way.connect(bare(host), &[]).await {
+            Ok(_) => true,
+            Err(found) => matches!(
+                found.id,
+                FindingId::CertificateExpired | FindingId::CertificateWrongName | FindingId::CertificateUntrusted
+            ),
+        }
+    }
+
+    /// Names the way, for people.
+    pub(crate) fn shown(&self) -> String {
+        match self.dialer.proxy() {
+            Some(proxy) => format!("{} through the proxy {proxy}", self.url),
+            None => self.url.to_string(),
+        }
+    }
+
+    /// Returns the origin of requests to a host of this gateway.
+    pub(crate) fn origin(&self, host: &str) -> Origin {
+        let default = self.url.scheme().default_port();
+        let port = self.url.port();
+        let text = if port == default { host.to_owned() } else { format!("{host}:{port}") };
+        let scheme = if self.url.scheme().as_str() == "https" { Scheme::HTTPS } else { Scheme::HTTP };
+        // Hosts of a configuration are names or addresses.
+        Origin { scheme, authority: text.parse().unwrap_or_else(|_| Authority::from_static("invalid")) }
+    }
+
+    /// Returns whether the URL is one of TLS.
+    pub(crate) fn is_https(&self) -> bool {
+        self.url.scheme().as_str() == "https"
+    }
+}
+
+/// Returns a host without the brackets of an IPv6 address.
+pub(crate) fn bare(host: &str) -> &str {
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
+/// Reads a variable of the environment.
+pub(crate) fn variable(env: &BTreeMap<String, String>, name: &str) -> Option<String> {
+    // The gateway's own variables are in `env` alone, those of proxies in the process's environment.
+    env.get(name).cloned().or_else(|| std::env::var(name).ok())
+}
+
+/// Judges a connection that did not come up.
+pub(crate) fn found(error: &DialError, url: &PublicUrl, absence: FindingId) -> Finding {
+    match error {
+        DialError::Tls { name, source } => judge::tls(source, &format!("the certificate of {url} for {name}")),
+        DialError::Proxy { source, .. } => {
+            let id = match source {
+                ProxyError::Unauthenticated { .. } | ProxyError::Credentials { .. } | ProxyError::Scheme { .. } => {
+                    FindingId::ProxyWantsPassword
+                }
+                ProxyError::Connect(_)
+                | ProxyError::TimedOut
+                | ProxyError::Tls(_)
+                | ProxyError::Forbidden { .. }
+                | ProxyError::Unreachable { .. }
+                | ProxyError::NotProxy(..)
+                | ProxyError::Name { .. } => FindingId::ProxyFailed,
+            };
+            Finding::new(id, format!("on the way to {url}, {}", causes::one_line(error)))
+        }
+        DialError::BadProxy(_) => Finding::new(FindingId::ProxyFailed, causes::one_line(error)),
+        DialError::Connect { .. } | DialError::Name(_) | DialError::Roots { .. } | DialError::Setup(_) => {
+            Finding::new(absence, format!("{url}: {}", causes::one_line(error)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn failure_of_a_dial_is_a_finding_of_its_step() {
+        let url: PublicUrl = "https://gw.example".parse().unwrap();
+        let judged = |error: DialError| found(&error, &url, FindingId::PublicUnreachable);
+        let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
+        let connect = DialError::Connect { host: "gw.example".to_owned(), port: 443, source: refused };
+        assert_eq!(judged(connect).id, FindingId::PublicUnreachable);
+        let proxy = |source| DialError::Proxy { proxy: "http://proxy:3128".to_owned(), source };
+        let asks = ProxyError::Unauthenticated { status: " (407)", variable: "HTTPS_PROXY" };
+        let asked = judged(proxy(asks));
+        assert_eq!(asked.id, FindingId::ProxyWantsPassword);
+        assert!(asked.what.contains("407") && asked.what.contains("HTTPS_PROXY"), "{}", asked.what);
+        assert_eq!(judged(proxy(ProxyError::TimedOut)).id, FindingId::ProxyFailed);
+    }
+}
