@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONNECTION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, TE, UPGRADE};
+use http::header::{ACCEPT, CONNECTION, CONTENT_TYPE, DATE, HOST, HeaderMap, HeaderName, HeaderValue, TE, UPGRADE};
 use http::header::{SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION};
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 use http::{Method, Request, Response};
@@ -18,6 +18,7 @@ use tunnel_link::grpc::{self, refusal};
 use tunnel_link::websocket::PROTOCOL;
 
 use crate::judge::front::{AgentsAnswer, CallEnd, Head, Tried, agents_answer};
+use crate::judge::{ClockReading, http_date};
 
 mod silence;
 
@@ -53,29 +54,55 @@ pub struct Origin {
     pub authority: Authority,
 }
 
-/// Asks the agents' RPC over HTTP/2, without a credential and without a Hello; then, if a gateway answers, reflection, whose answer
-/// ends with trailers.
+/// Answers of a listener for agents over HTTP/2.
+#[derive(Clone, Debug)]
+pub struct AgentsAsked {
+    /// Answer to the agents' RPC, or why there is none.
+    pub answer: Tried,
+    /// End of a call of reflection, if the answer is a gateway's.
+    pub end: Option<CallEnd>,
+    /// The other side's clock.
+    pub clock: Option<ClockReading>,
+}
+
+impl AgentsAsked {
+    /// Makes the result of questions that could not be asked.
+    #[must_use]
+    pub fn failed(why: &str) -> Self {
+        Self { answer: Err(why.to_owned()), end: None, clock: None }
+    }
+}
+
+/// Asks reflection over HTTP/2, whose answer ends with trailers; then the agents' RPC, without a credential and without a Hello.
+/// `now` reads this machine's clock, in milliseconds since 1970.
 ///
 /// Cancel safety: safe.
-pub async fn agents_http2(stream: Stream, origin: &Origin) -> (Tried, Option<CallEnd>) {
+pub async fn agents_http2(stream: Stream, origin: &Origin, now: fn() -> i64) -> AgentsAsked {
     let asked = timeout(2 * ANSWER_TIME, async {
         let builder = http2::Builder::new(TokioExecutor::new());
         let (mut sender, connection) = match builder.handshake(TokioIo::new(stream)).await {
             Ok(connected) => connected,
-            Err(error) => return (Err(causes::one_line(&error)), None),
+            Err(error) => return AgentsAsked::failed(&causes::one_line(&error)),
         };
         let questions = async {
             let end = reflect(sender.send_request(call(origin, REFLECTION, LIST_SERVICES)).await).await;
-            let answer = match sender.send_request(call(origin, grpc::PATH, &[])).await {
-                Ok(response) => Ok(agents_answer(&head_of(&response))),
-                Err(error) => Err(causes::one_line(&error)),
+            let before = now();
+            let head = match sender.send_request(call(origin, grpc::PATH, &[])).await {
+                Ok(response) => head_of(&response),
+                Err(error) => return AgentsAsked::failed(&causes::one_line(&error)),
             };
-            let is_agents = matches!(answer, Ok(AgentsAnswer::AgentsListener | AgentsAnswer::Refused(_)));
-            (answer, is_agents.then_some(end))
+            let answer = agents_answer(&head);
+            let is_agents = matches!(answer, AgentsAnswer::AgentsListener | AgentsAnswer::Refused(_));
+            let clock = date_of(&head).map(|other| ClockReading { before, after: now(), other });
+            AgentsAsked { answer: Ok(answer), end: is_agents.then_some(end), clock }
         };
-        driven(connection, questions).await.unwrap_or_else(|why| (Err(why), None))
+        driven(connection, questions).await.unwrap_or_else(|why| AgentsAsked::failed(&why))
     });
-    asked.await.unwrap_or_else(|_elapsed| (Err("no answer came in time".to_owned()), None))
+    asked.await.unwrap_or_else(|_elapsed| AgentsAsked::failed("no answer came in time"))
+}
+
+fn date_of(head: &Head) -> Option<i64> {
+    http_date(head.headers.get(DATE)?.to_str().ok()?)
 }
 
 /// Asks for a link in a WebSocket, without a credential, over HTTP/1.1.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rustls::{AlertDescription, CertificateError};
 use tunnel_link::causes;
+use tunnel_link::proxy::ProxyError;
 
 use crate::finding::{Finding, FindingId};
 
@@ -134,6 +135,23 @@ fn certificate_fault(wrong: &CertificateError) -> FindingId {
             FindingId::CertificateWrongName
         }
         _ => FindingId::CertificateUntrusted,
+    }
+}
+
+/// Judges why a proxy does not lead to its target.
+#[must_use]
+pub fn proxy(error: &ProxyError) -> FindingId {
+    match error {
+        ProxyError::Unauthenticated { .. } | ProxyError::Credentials { .. } | ProxyError::Scheme { .. } => {
+            FindingId::ProxyWantsPassword
+        }
+        ProxyError::Connect(_)
+        | ProxyError::TimedOut
+        | ProxyError::Tls(_)
+        | ProxyError::Forbidden { .. }
+        | ProxyError::Unreachable { .. }
+        | ProxyError::NotProxy(..)
+        | ProxyError::Name { .. } => FindingId::ProxyFailed,
     }
 }
 

@@ -3,6 +3,7 @@
 mod ci;
 #[cfg(feature = "cluster")]
 mod cluster;
+mod doctor;
 mod git_credential;
 mod size;
 
@@ -18,6 +19,7 @@ use tunnel_proto::terminal::TERMINAL_PORT;
 pub use self::ci::CiArguments;
 #[cfg(feature = "cluster")]
 pub use self::cluster::ClusterArguments;
+pub use self::doctor::{DoctorArguments, DoctorOutput};
 pub use self::git_credential::GitCredentialArguments;
 pub use self::size::Size;
 pub use crate::busy::BusyArguments;
@@ -47,6 +49,9 @@ pub enum WorkspaceCommand {
     Ci(CiArguments),
     /// Gives git the credentials that the workspace's owner has stored at the gateway; a credential helper of git.
     GitCredential(GitCredentialArguments),
+    /// Finds what keeps an agent from its gateway, why it matters, and how to mend it.
+    #[command(after_help = doctor::EXAMPLES)]
+    Doctor(Box<DoctorArguments>),
     /// Runs a command, and keeps the workspace from being stopped for idleness meanwhile.
     Busy(BusyArguments),
     /// Says on standard output which signals hit it; a part of `ci`.
@@ -302,6 +307,7 @@ mod tests {
             WorkspaceCommand::Ci(_)
             | WorkspaceCommand::GitCredential(_)
             | WorkspaceCommand::Busy(_)
+            | WorkspaceCommand::Doctor(_)
             | WorkspaceCommand::CiWitness => {
                 panic!("another command")
             }

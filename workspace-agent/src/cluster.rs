@@ -2,7 +2,7 @@
 //! about the cluster's workspaces, channels to port 1 are calls for environments of CI jobs, and channels to port 2 calls about
 //! orphans. It reaches no port of its machine.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -91,7 +91,7 @@ pub enum ClusterEnded {
 pub async fn run(options: ClusterOptions, stop: CancellationToken) -> Result<(), ClusterEnded> {
     // The Kubernetes client uses the process's default crypto provider; one that is there already is as good.
     drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
-    let config = config(&options).await?;
+    let config = cluster_config(options.kubeconfig.as_deref()).await?;
     let namespace = options.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     let client = Client::try_from(config).map_err(ClusterEnded::Client)?;
     let identity = options.identity.clone();
@@ -103,8 +103,9 @@ pub async fn run(options: ClusterOptions, stop: CancellationToken) -> Result<(),
     }
 }
 
-async fn config(options: &ClusterOptions) -> Result<Config, ClusterEnded> {
-    let mut config = match &options.kubeconfig {
+/// Reads how the API server is reached: by a kubeconfig, or as a pod of the cluster.
+pub(crate) async fn cluster_config(kubeconfig: Option<&Path>) -> Result<Config, ClusterEnded> {
+    let mut config = match kubeconfig {
         Some(path) => {
             let unusable = |error| ClusterEnded::Kubeconfig { path: path.display().to_string(), error };
             let kubeconfig = Kubeconfig::read_from(path).map_err(unusable)?;

@@ -13,6 +13,7 @@
 //! * `announce` writes to the person who started the agent where the workspace is.
 //! * `git_credential`: a credential helper for git, which asks the gateway.
 //! * `ci` runs the command of a CI job, and holds a failed job open for its owner.
+//! * `doctor` looks at all that an agent needs, and reports what is wrong.
 //! * `cli`, `program`: the command line and the two programs, one with the feature `cluster` and one without.
 //!
 //! With the feature `cluster` it is also the cluster agent (`cluster`, crate `agent-cluster`), whose session carries one
@@ -26,6 +27,7 @@ pub mod cli;
 #[cfg(feature = "cluster")]
 pub mod cluster;
 pub mod dial;
+pub mod doctor;
 pub mod git_credential;
 pub mod inspector;
 mod labels;

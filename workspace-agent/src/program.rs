@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use program_log::{stderr, wants_colours, watch_panics};
+use program_log::{stderr, stdout, wants_colours, watch_panics};
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -15,10 +15,12 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tunnel_link::causes;
 use tunnel_link::memory::giving_back;
 
-use crate::cli::{AgentCli, CiArguments, GitCredentialArguments, RunArguments, WorkspaceCommand};
+use crate::cli::{
+    AgentCli, CiArguments, DoctorArguments, DoctorOutput, GitCredentialArguments, RunArguments, WorkspaceCommand,
+};
 use crate::dial::Observer;
 use crate::git_credential::{self, HelperAction};
-use crate::{AgentEvent, DialEnded, Options, announce, busy, ci};
+use crate::{AgentEvent, DialEnded, Options, announce, busy, ci, doctor};
 
 /// Exit status for a configuration that cannot work (`EX_USAGE` of sysexits).
 const BAD_CONFIGURATION: u8 = 64;
@@ -118,6 +120,10 @@ fn workspace(command: WorkspaceCommand) -> ExitCode {
             log(LevelFilter::OFF);
             help_git(arguments)
         }
+        WorkspaceCommand::Doctor(arguments) => {
+            log(LevelFilter::OFF);
+            examine(*arguments)
+        }
         WorkspaceCommand::Busy(arguments) => {
             // Standard error belongs to the command.
             log(LevelFilter::OFF);
@@ -171,6 +177,23 @@ fn help_git(arguments: GitCredentialArguments) -> ExitCode {
         }
         Err(error) => fail(&error.into(), 1),
     }
+}
+
+/// Looks around, and prints what was found.
+fn examine(arguments: DoctorArguments) -> ExitCode {
+    let (strict, output) = (arguments.strict, arguments.output);
+    let runtime = match Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&error.into(), 1),
+    };
+    let report = runtime.block_on(doctor::look(arguments.options()));
+    // A name that is still being resolved is not waited for.
+    runtime.shutdown_background();
+    match output {
+        DoctorOutput::Text => stdout().say(report.text()),
+        DoctorOutput::Json => stdout().say(format_args!("{:#}", report.json())),
+    }
+    if report.is_good(strict) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Runs the command of a CI job, whatever is wrong with anything else.

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use doctor::ask;
+use doctor::ask::{self, AgentsAsked};
 use doctor::judge::{self, front};
 use doctor::{Check, Finding, FindingId, Outcome};
 
 use crate::way::{Way, bare};
-use crate::{Installation, names};
+use crate::{Installation, names, now_ms};
 use gateway_store::wall_clock;
 use gateway_types::PublicUrl;
 use gateway_workspaces::addresses::Addresses;
@@ -96,9 +96,9 @@ async fn rpc(it: &Installation, way: &Way, host: &str, stream: Option<ask::Strea
         Some(stream) => Ok(stream),
         None => way.connect(host, HTTP2).await.map(|connected| connected.stream).map_err(|found| found.what),
     };
-    let (http2, end) = match stream {
-        Ok(stream) => ask::agents_http2(stream, &origin).await,
-        Err(why) => (Err(why), None),
+    let AgentsAsked { answer, end, .. } = match stream {
+        Ok(stream) => ask::agents_http2(stream, &origin, now_ms).await,
+        Err(why) => AgentsAsked::failed(&why),
     };
     let websocket = if end.is_some() {
         None
@@ -108,7 +108,7 @@ async fn rpc(it: &Installation, way: &Way, host: &str, stream: Option<ask::Strea
             Err(found) => Err(found.what),
         })
     };
-    let found = match front::agents(&way.shown(), &http2, websocket.as_ref()) {
+    let found = match front::agents(&way.shown(), &answer, websocket.as_ref()) {
         Some(found) if found.id == FindingId::AgentsNotGateway && !way.is_https() && way.speaks_tls(it).await => {
             Some(Finding::new(FindingId::PlainToTlsPort, format!("{} is answered with TLS", way.shown())))
         }

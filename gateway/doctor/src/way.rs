@@ -9,7 +9,6 @@ use doctor::{Finding, FindingId};
 use http::uri::{Authority, Scheme};
 use tokio::time::timeout;
 use tunnel_link::causes;
-use tunnel_link::proxy::ProxyError;
 
 use crate::Installation;
 use gateway_net::dial::{DialError, DialedConnection, Dialer};
@@ -96,21 +95,9 @@ pub(crate) fn variable(env: &BTreeMap<String, String>, name: &str) -> Option<Str
 /// Judges a connection that did not come up.
 pub(crate) fn found(error: &DialError, url: &PublicUrl, absence: FindingId) -> Finding {
     match error {
-        DialError::Tls { name, source } => judge::tls(source, &format!("the certificate of {url} for {name}")),
+        DialError::Tls { name, source } => judge::tls(source, &format!("{url}, asked for {name}")),
         DialError::Proxy { source, .. } => {
-            let id = match source {
-                ProxyError::Unauthenticated { .. } | ProxyError::Credentials { .. } | ProxyError::Scheme { .. } => {
-                    FindingId::ProxyWantsPassword
-                }
-                ProxyError::Connect(_)
-                | ProxyError::TimedOut
-                | ProxyError::Tls(_)
-                | ProxyError::Forbidden { .. }
-                | ProxyError::Unreachable { .. }
-                | ProxyError::NotProxy(..)
-                | ProxyError::Name { .. } => FindingId::ProxyFailed,
-            };
-            Finding::new(id, format!("on the way to {url}, {}", causes::one_line(error)))
+            Finding::new(judge::proxy(source), format!("on the way to {url}, {}", causes::one_line(error)))
         }
         DialError::BadProxy(_) => Finding::new(FindingId::ProxyFailed, causes::one_line(error)),
         DialError::Connect { .. } | DialError::Name(_) | DialError::Roots { .. } | DialError::Setup(_) => {
@@ -122,6 +109,8 @@ pub(crate) fn found(error: &DialError, url: &PublicUrl, absence: FindingId) -> F
 #[cfg(test)]
 mod tests {
     use std::io;
+
+    use tunnel_link::proxy::ProxyError;
 
     use super::*;
 

@@ -44,6 +44,7 @@ mod reasons;
 mod reconcile;
 mod resources;
 mod retry;
+pub mod rights;
 mod secrets;
 mod start;
 mod terminate;

@@ -12,9 +12,10 @@ use rustls::{ClientConfig, RootCertStore};
 use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tunnel_link::causes;
 use tunnel_link::connect::{DialedStream, HANDSHAKE_TIMEOUT, tcp};
 use tunnel_link::pace::{LimitQueue, Pace, PacedStream};
-use tunnel_link::proxy::{self, BadProxy, Proxy};
+use tunnel_link::proxy::{self, BadProxy, Proxy, ProxyError};
 use tunnel_link::socket;
 
 use super::DialFailure;
@@ -204,6 +205,54 @@ impl Gateway {
     #[must_use]
     pub fn proxy(&self) -> Option<&Proxy> {
         self.proxy.as_ref().map(|(proxy, _config)| proxy)
+    }
+
+    /// Returns the host, an IPv6 address without its brackets.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Returns whether the URL is one of TLS.
+    #[must_use]
+    pub fn is_https(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Returns whether it is shown a client certificate.
+    #[must_use]
+    pub fn shows_certificate(&self) -> bool {
+        self.client.is_some()
+    }
+
+    /// Goes through the proxy and no further; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`ProxyError`] says which step failed, and what can be done.
+    ///
+    /// Cancel safety: safe; a half-made connection is closed.
+    pub async fn try_proxy(&self) -> Option<Result<(), ProxyError>> {
+        let (proxy, config) = self.proxy.as_ref()?;
+        let led = proxy.connect(&self.host, self.port, config.as_ref(), socket::tune_link).await;
+        Some(led.map(drop))
+    }
+
+    /// Returns whether a gateway without TLS in its URL speaks it all the same, whatever its certificate.
+    ///
+    /// Cancel safety: safe.
+    pub async fn speaks_tls(&self) -> bool {
+        let https = format!("https://{}:{}", self.authority.host(), self.port);
+        let Ok(other) = Self::parse(&https, None) else { return false };
+        if self.is_https() {
+            return false;
+        }
+        match (Self { proxy: self.proxy.clone(), ..other }).connect(Offer::Either).await {
+            Ok(_) => true,
+            Err(DialFailure::Tls(error)) => {
+                matches!(causes::tls_error(&error), Some(rustls::Error::InvalidCertificate(_)))
+            }
+            Err(_) => false,
+        }
     }
 
     /// Returns the request's `:authority` and `:scheme`.
