@@ -107,6 +107,9 @@ fn date_of(head: &Head) -> Option<i64> {
 
 /// Asks for a link in a WebSocket, without a credential, over HTTP/1.1.
 ///
+/// # Errors
+/// The reason that there is no answer.
+///
 /// Cancel safety: safe.
 pub async fn agents_websocket(stream: Stream, origin: &Origin) -> Tried {
     let mut request = upgrade(grpc::PATH, origin);

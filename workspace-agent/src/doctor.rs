@@ -144,7 +144,7 @@ mod tests {
             cluster: None,
         };
         let report = look(options).await;
-        let ids: Vec<_> = report.checks.iter().filter_map(|check| match &check.outcome {
+        let ids = report.checks.iter().filter_map(|check| match &check.outcome {
             Outcome::Found(found) => Some(found.iter().map(|found| found.id)),
             Outcome::Passed(_) | Outcome::Skipped(_) => None,
         });

@@ -60,9 +60,11 @@ pub fn agents(url: &str, http2: &Tried, websocket: Option<&Tried>) -> Option<Fin
         return None;
     }
     let said = |tried: &Tried| match tried {
-        Ok(AgentsAnswer::Other(status)) => format!("HTTP {}", status.as_u16()),
-        Ok(_) => "an answer of the gateway".to_owned(),
-        Err(why) => why.clone(),
+        Ok(AgentsAnswer::Other(status)) => format!("the answer is HTTP {}", status.as_u16()),
+        Ok(AgentsAnswer::AgentsListener | AgentsAnswer::UsersListener(_) | AgentsAnswer::Refused(_)) => {
+            "the gateway answers".to_owned()
+        }
+        Err(why) => format!("there is no answer: {why}"),
     };
     let over = format!("{url}: over HTTP/2 {}", said(http2));
     match websocket {

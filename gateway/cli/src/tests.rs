@@ -124,6 +124,7 @@ impl Site {
             GatewayCommand::User(args) => run_user(&cli, args, &env, console, UnixSeconds::new(1_800_000_000)).await,
             GatewayCommand::Demo(_)
             | GatewayCommand::Serve(_)
+            | GatewayCommand::Doctor(_)
             | GatewayCommand::Forward(_)
             | GatewayCommand::Ssh(_)
             | GatewayCommand::SshConfig(_)

@@ -59,7 +59,7 @@ fn here(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(any) if any.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(any) if any.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        one => one,
+        one @ (IpAddr::V4(_) | IpAddr::V6(_)) => one,
     };
     SocketAddr::new(ip, address.port())
 }

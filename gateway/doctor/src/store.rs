@@ -73,7 +73,7 @@ fn schema(found: Option<i64>, known: i64, missing: usize) -> Outcome {
             Finding::new(FindingId::StoreSchemaNewer, what).into()
         }
         Some(found) if missing > 0 => {
-            let what = format!("its schema is {found}, of {missing} migrations up to {known} nothing is there");
+            let what = format!("its schema is {found}; missing of those up to {known}: {missing}");
             Finding::new(FindingId::StoreSchemaOlder, what).into()
         }
         Some(found) => Outcome::Passed(format!("{found}, the one of this program")),

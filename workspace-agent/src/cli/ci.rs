@@ -162,6 +162,7 @@ mod tests {
             WorkspaceCommand::Run(_)
             | WorkspaceCommand::GitCredential(_)
             | WorkspaceCommand::Busy(_)
+            | WorkspaceCommand::Doctor(_)
             | WorkspaceCommand::CiWitness => {
                 panic!("another command")
             }

@@ -134,3 +134,42 @@ fn way(run: &RunArguments, has_files: bool) -> (Result<crate::Gateway, String>, 
         Err(error) => (Err(format!("{error:#}")), TokenSource::None),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::super::{AgentCli, WorkspaceCommand};
+    use super::*;
+
+    fn arguments(more: &[&str]) -> Result<DoctorArguments, clap::Error> {
+        let cli = AgentCli::try_parse_from(["workspace-agent", "doctor"].iter().chain(more))?;
+        match cli.command {
+            WorkspaceCommand::Doctor(arguments) => Ok(*arguments),
+            WorkspaceCommand::Run(_)
+            | WorkspaceCommand::Ci(_)
+            | WorkspaceCommand::GitCredential(_)
+            | WorkspaceCommand::Busy(_)
+            | WorkspaceCommand::CiWitness => panic!("another command"),
+        }
+    }
+
+    #[test]
+    fn it_takes_what_run_takes_and_says_what_is_wrong_with_it_later() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        let good = ["--gateway", "http://localhost:8081", "--token-file", file, "--port", "3000", "--terminal"];
+        let parsed = arguments(&good).expect("arguments");
+        assert_eq!((parsed.output, parsed.strict), (DoctorOutput::Text, false));
+        let options = parsed.options();
+        let (ports, own) = options.ports.expect("ports");
+        assert_eq!((ports.exposed.len(), own.terminal), (1, true));
+        assert!(options.gateway.is_ok() && options.missing.is_empty());
+        let gone = ["--gateway", "http://localhost:8081", "--token-file", "/no/such/file"];
+        let options = arguments(&gone).expect("arguments").options();
+        assert_eq!(options.missing.len(), 1);
+        assert!(options.gateway.is_ok() && options.ports.is_ok(), "each fault is said once");
+        let wrong = ["--gateway", "ftp://localhost", "--token-file", file];
+        assert!(arguments(&wrong).expect("arguments").options().gateway.is_err());
+        assert!(arguments(&["--gateway", "http://localhost:8081"]).is_err(), "wrong usage, as for run");
+    }
+}
