@@ -101,6 +101,10 @@ pub async fn agents_http2(stream: Stream, origin: &Origin, now: fn() -> i64) -> 
     asked.await.unwrap_or_else(|_elapsed| AgentsAsked::failed("no answer came in time"))
 }
 
+/// Times that the agents' RPC is asked over HTTP/2 while it gets no answer: a front may hand a stream to a connection that its gateway
+/// is about to close, which is then refused untouched (RFC 9113, section 8.7), and says nothing of the front.
+pub const TRIES: usize = 3;
+
 fn date_of(head: &Head) -> Option<i64> {
     http_date(head.headers.get(DATE)?.to_str().ok()?)
 }

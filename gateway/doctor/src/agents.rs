@@ -85,21 +85,15 @@ async fn follow(it: &Installation, way: &Way, host: &str) -> Vec<Check> {
         checks.extend(left_out(RPC, "tls.agents.client_ca.required: only an agent's certificate is answered"));
         return checks;
     }
-    checks.extend(rpc(it, way, host, connected.is_http2.then_some(connected.stream)).await);
+    drop(connected);
+    checks.extend(rpc(it, way, host).await);
     checks
 }
 
-/// Asks the agents' RPC, over a connection whose handshake settled on HTTP/2, or a new one.
-async fn rpc(it: &Installation, way: &Way, host: &str, stream: Option<ask::Stream>) -> Vec<Check> {
-    let origin = way.origin(host);
-    let stream = match stream {
-        Some(stream) => Ok(stream),
-        None => way.connect(host, HTTP2).await.map(|connected| connected.stream).map_err(|found| found.what),
-    };
-    let AgentsAsked { answer, end, .. } = match stream {
-        Ok(stream) => ask::agents_http2(stream, &origin, now_ms).await,
-        Err(why) => AgentsAsked::failed(&why),
-    };
+/// Asks the agents' RPC over HTTP/2, and in a WebSocket if that gets no answer.
+async fn rpc(it: &Installation, way: &Way, host: &str) -> Vec<Check> {
+    let origin = way.own_origin();
+    let AgentsAsked { answer, end, .. } = over_http2(way, host).await;
     let websocket = if end.is_some() {
         None
     } else {
@@ -124,4 +118,19 @@ async fn rpc(it: &Installation, way: &Way, host: &str, stream: Option<ask::Strea
         }
     });
     checks
+}
+
+/// Asks over HTTP/2, again if there is no answer.
+async fn over_http2(way: &Way, host: &str) -> AgentsAsked {
+    let mut asked = AgentsAsked::failed("it was not asked");
+    for _ in 0..ask::TRIES {
+        asked = match way.connect(host, HTTP2).await {
+            Ok(connected) => ask::agents_http2(connected.stream, &way.own_origin(), now_ms).await,
+            Err(found) => AgentsAsked::failed(&found.what),
+        };
+        if asked.answer.is_ok() {
+            break;
+        }
+    }
+    asked
 }

@@ -64,7 +64,8 @@ pub async fn run_doctor(
         console.complain_of(&wrong);
         return Exit::Usage;
     }
-    console.status("looking around …");
+    let longest = GROUP_TIME + if args.slow { SILENCE } else { Duration::ZERO };
+    console.hint(format_args!("This takes up to {} s.", longest.as_secs()));
     let report = match cli.load_config(env) {
         Ok(config) => look(Installation { config, args: args.clone(), env: env.clone() }, provider).await,
         Err(bad) => Report {

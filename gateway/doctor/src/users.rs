@@ -139,7 +139,7 @@ async fn silence(it: &Installation, way: &Way) -> Check {
         Ok(connected) => connected,
         Err(found) => return Check::new(IDLE, found),
     };
-    let silent = ask::silence(connected.stream, connected.is_http2, &way.origin(host), SILENCE).await;
+    let silent = ask::silence(connected.stream, connected.is_http2, &way.own_origin(), SILENCE).await;
     match silent {
         Silence::Held => {
             Check::new(IDLE, Outcome::Passed(format!("a stream may be silent for {} s", SILENCE.as_secs())))

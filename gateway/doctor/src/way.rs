@@ -75,6 +75,11 @@ impl Way {
         Origin { scheme, authority: text.parse().unwrap_or_else(|_| Authority::from_static("invalid")) }
     }
 
+    /// Returns the origin of requests to the URL itself.
+    pub(crate) fn own_origin(&self) -> Origin {
+        self.origin(self.url.host())
+    }
+
     /// Returns whether the URL is one of TLS.
     pub(crate) fn is_https(&self) -> bool {
         self.url.scheme().as_str() == "https"

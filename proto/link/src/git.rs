@@ -2,7 +2,7 @@
 //! does not pass.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, TE, USER_AGENT};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, TE, USER_AGENT};
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 use http::{Method, Request, Response};
 use http_body::Body;
@@ -12,12 +12,20 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tunnel_proto::git::{GIT_CREDENTIALS_PATH, GIT_MESSAGE_BYTES_MAX, GitCredential, GitCredentialRequest};
+use tunnel_proto::git::{
+    GIT_CREDENTIALS_PATH, GIT_MESSAGE_BYTES_MAX, GitCredential, GitCredentialRequest, GitProtocol,
+};
 
-use crate::grpc::{AGENT, ConnectError, PREFIX_BYTES, bearer, is_grpc, message_length, refusal};
+use crate::grpc::{AGENT, Code, ConnectError, PREFIX_BYTES, bearer, is_grpc, message_length, refusal};
 
 /// Status of a call that the other side does not know (gRPC, `UNIMPLEMENTED`).
 const UNIMPLEMENTED: &str = "12";
+
+/// Code with which a gateway refuses a question that it cannot read, or not to this agent; only after it has accepted the credential.
+pub const UNREADABLE: Code = Code::InvalidArgument;
+
+/// Header field with the gateway's version, in a refusal with [`UNREADABLE`].
+pub const VERSION_FIELD: HeaderName = HeaderName::from_static("gateway-version");
 
 /// Reason why there is no answer.
 #[derive(Debug, Error)]
@@ -79,19 +87,72 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let request = request(authority, scheme, is_http1, token, asked)?;
+    let message = sent(stream, is_http1, request, read_answer).await?;
+    GitCredential::decode(&message).map_err(|_| AskError::Answer)
+}
+
+/// Answer to a credential that was only tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AcceptedCredential {
+    /// Version of the gateway; `None` of an older one, which does not say it.
+    pub version: Option<String>,
+}
+
+/// Tries a credential, and begins nothing: asks a question that cannot be read, which a gateway refuses once it has looked at the
+/// credential, and before it records anything.
+///
+/// # Errors
+/// [`AskError`]; a credential that is not accepted is refused with the gateway's words.
+///
+/// # Cancel safety
+/// Safe.
+pub async fn try_credential<S>(
+    stream: S,
+    is_http1: bool,
+    authority: Authority,
+    scheme: Scheme,
+    token: Option<&str>,
+) -> Result<AcceptedCredential, AskError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let unreadable = GitCredentialRequest { protocol: GitProtocol::Https, host: String::new(), is_refused: false };
+    let request = request(authority, scheme, is_http1, token, &unreadable)?;
+    let read = async |response: Response<Incoming>| {
+        let version =
+            response.headers().get(VERSION_FIELD).and_then(|version| version.to_str().ok()).map(str::to_owned);
+        match read_answer(response).await {
+            Err(AskError::Connect(ConnectError::Refused(refused))) if refused.code == UNREADABLE => {
+                Ok(AcceptedCredential { version })
+            }
+            Err(error) => Err(error),
+            Ok(_) => Err(AskError::Answer),
+        }
+    };
+    sent(stream, is_http1, request, read).await
+}
+
+/// Sends a request and reads its answer.
+async fn sent<S, T>(
+    stream: S,
+    is_http1: bool,
+    request: Request<Full<Bytes>>,
+    read: impl AsyncFnOnce(Response<Incoming>) -> Result<T, AskError>,
+) -> Result<T, AskError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let stream = TokioIo::new(stream);
-    let response = if is_http1 {
+    if is_http1 {
         let (mut sender, connection) = http1::handshake(stream).await.map_err(ConnectError::Http1)?;
-        let answer = async { read_answer(sender.send_request(request).await.map_err(ConnectError::Http1)?).await };
+        let answer = async { read(sender.send_request(request).await.map_err(ConnectError::Http1)?).await };
         driven(connection, answer).await
     } else {
         let builder = http2::Builder::new(TokioExecutor::new());
         let (mut sender, connection) = builder.handshake(stream).await.map_err(ConnectError::Http2)?;
-        let answer = async { read_answer(sender.send_request(request).await.map_err(ConnectError::Http2)?).await };
+        let answer = async { read(sender.send_request(request).await.map_err(ConnectError::Http2)?).await };
         driven(connection, answer).await
-    };
-    let message = response?;
-    GitCredential::decode(&message).map_err(|_| AskError::Answer)
+    }
 }
 
 /// Waits for an answer while its connection is driven.

@@ -1,6 +1,7 @@
 // A front of HTTP/2 before the listener for agents, with one fault.
-//   node doctor_front.mjs trailers|date HOST PORT TARGET CERT KEY
-// `trailers` passes everything on but trailers; `date` says a time ten minutes ago.
+//   node doctor_front.mjs trailers|date|version HOST PORT TARGET CERT KEY
+// `trailers` passes everything on but trailers; `date` says a time ten minutes ago;
+// `version` says that the gateway is an older one.
 
 import { readFileSync } from "node:fs";
 import http2 from "node:http2";
@@ -22,6 +23,7 @@ server.on("stream", (stream, headers) => {
   request.on("response", (found, flags) => {
     const head = { ...found };
     if (fault === "date") head.date = new Date(Date.now() - LATE).toUTCString();
+    if (fault === "version" && head["gateway-version"]) head["gateway-version"] = "0.0.9";
     const isWhole = Boolean(flags & http2.constants.NGHTTP2_FLAG_END_STREAM);
     stream.respond(head, { endStream: isWhole, waitForTrailers: !isWhole && fault !== "trailers" });
     if (!isWhole) request.pipe(stream);

@@ -73,7 +73,7 @@ view() {
   printf 'nameserver 127.0.53.%s\noptions timeout:2 attempts:2\n' "$1" >"$OUT/resolv.$1"
 }
 view 11 127.0.0.1 127.0.0.1
-for number in 1 2 3 4 5 6 7 8 9; do view "$number" "127.0.1.$number" "127.0.1.$number"; done
+for number in 1 2 3 4 5 6 7 8 9 10; do view "$number" "127.0.1.$number" "127.0.1.$number"; done
 view 21 127.0.1.1 -
 view 22 127.0.1.1 127.0.9.9
 spawn dns python3 "$APPS/doctor_dns.py" "$OUT/dns"
@@ -134,17 +134,19 @@ pass() { printf 'listen p%s-%s\n  mode tcp\n  bind %s:%s\n  server gateway 127.0
   users 127.0.1.7 name; pass 127.0.1.7 8081
   users 127.0.1.8 chain; pass 127.0.1.8 8081
   pass 127.0.1.9 443
+  pass 127.0.1.10 443
 } >"$OUT/haproxy.cfg"
 spawn haproxy haproxy -W -f "$OUT/haproxy.cfg"
 spawn trailers node "$APPS/doctor_front.mjs" trailers 127.0.1.4 8081 https://127.0.0.1:8081 "$CERTS/good.pem" "$CERTS/leaf.key"
 spawn date node "$APPS/doctor_front.mjs" date 127.0.1.9 8081 https://127.0.0.1:8081 "$CERTS/good.pem" "$CERTS/leaf.key"
+spawn version-front node "$APPS/doctor_front.mjs" version 127.0.1.10 8081 https://127.0.0.1:8081 "$CERTS/good.pem" "$CERTS/leaf.key"
 printf 'Port %s\nListen 127.0.0.1\nTimeout 60\nBasicAuth agent p_ssword.7\n' "$TINYPROXY" >"$OUT/tinyproxy.conf"
 spawn tinyproxy tinyproxy -d -c "$OUT/tinyproxy.conf"
 until_ok 20 curl -sf http://127.0.0.1:8082/readyz >/dev/null || give_up "the gateway does not become ready: $(tail -n 1 "$OUT/gateway.log")"
 until_ok 20 curl -sf http://127.0.0.1:9082/readyz >/dev/null || give_up "the small gateway does not become ready: $(tail -n 1 "$OUT/small.log")"
 until_ok 20 curl -sf http://127.0.0.1:9182/readyz >/dev/null || give_up "the gateway with few files does not become ready: $(tail -n 1 "$OUT/few.log")"
 wait_port haproxy 8081
-for part in trailers date dns; do until_ok 20 grep -q ready "$OUT/$part.log" || give_up "$part does not start: $(tail -n 1 "$OUT/$part.log")"; done
+for part in trailers date version-front dns; do until_ok 20 grep -q ready "$OUT/$part.log" || give_up "$part does not start: $(tail -n 1 "$OUT/$part.log")"; done
 wait_port tinyproxy "$TINYPROXY"
 for port in "$LATE" "$OTHER"; do until_ok 20 listening "$port" || give_up "a server of faults does not start"; done
 
@@ -299,6 +301,7 @@ of_agent a-healthy 1 "${W1[@]}" --strict
 of_agent a-http2 3 "${W1[@]}"
 of_agent a-trailers 4 "${W1[@]}"
 of_agent a-clock 9 "${W1[@]}"
+of_agent a-version 10 "${W1[@]}"
 of_agent a-users 1 --gateway https://gw.example --token-file "$OUT/w1.token"
 of_agent a-expired 6 --gateway https://gw.example --token-file "$OUT/w1.token"
 of_agent a-name 7 --gateway https://gw.example --token-file "$OUT/w1.token"
@@ -316,9 +319,11 @@ of_agent a-url 1 --gateway ftp://gw.example --token-file "$OUT/w1.token"
 finds "an agent without a front: nothing" a-direct 0
 finds "an agent through a healthy front: nothing" a-healthy 0
 check "its credential was tried" test "$(shown a-healthy 'gateway: credential')" = ok
+check "and the gateway said its version" test "$(shown a-healthy 'gateway: version')" = ok
 finds "an agent: a front without HTTP/2" a-http2 0 front_without_http2
 finds "an agent: a front without trailers" a-trailers 1 front_without_trailers
 finds "an agent: a clock ten minutes off" a-clock 1 clock_off
+finds "an agent: a gateway of another version" a-version 0 version_differs
 finds "an agent: the port of users" a-users 1 agents_wrong_listener
 finds "an agent: a certificate that is over" a-expired 1 certificate_expired
 finds "an agent: a certificate for another name" a-name 1 certificate_wrong_name

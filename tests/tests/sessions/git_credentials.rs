@@ -9,7 +9,7 @@ use gateway_types::UserName;
 use http::Request;
 use http::uri::Scheme;
 use http_body_util::{BodyExt, Full};
-use tunnel_link::git::{AskError, ask};
+use tunnel_link::git::{AcceptedCredential, AskError, ask, try_credential};
 use tunnel_link::grpc::{Code, ConnectError};
 use tunnel_proto::git::{GIT_CREDENTIALS_PATH, GitCredential, GitCredentialRequest, GitProtocol};
 use workspace_agent::git_credential::{HelperAction, HelperOptions, help};
@@ -217,4 +217,31 @@ async fn gateway_without_the_call_is_told_as_too_old() {
     let refused = matches!(&answer, Err(AskError::Connect(ConnectError::Refused(refused))) if refused.code == Code::Unauthenticated);
     assert!(refused, "{answer:?}");
     gateway.stop().await;
+}
+
+#[tokio::test]
+async fn credential_is_tried_without_a_session_and_without_a_record() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.jsonl");
+    let audit = AuditLog { path: Some(path.clone()), ..gateway_config::Config::default().audit };
+    let gateway = TestGateway::start_with(|config| config.audit = audit).await;
+    let token = gateway.agent_token("one").await;
+    let authority: http::uri::Authority = gateway.addresses.agents.to_string().parse().unwrap();
+    for is_http1 in [false, true] {
+        let tried = async |token: &str| {
+            let stream = tokio::net::TcpStream::connect(gateway.addresses.agents).await.unwrap();
+            try_credential(stream, is_http1, authority.clone(), Scheme::HTTP, Some(token)).await
+        };
+        let version = Some(env!("CARGO_PKG_VERSION").to_owned());
+        assert_eq!(tried(&token).await.unwrap(), AcceptedCredential { version }, "{is_http1}");
+        match tried("gwa_of-no-one").await {
+            Err(AskError::Connect(ConnectError::Refused(refused))) => assert_eq!(refused.code, Code::Unauthenticated),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(gateway.registry.all().is_empty(), "a session began");
+    // The log is written whole by then.
+    gateway.stop().await;
+    let records = std::fs::read_to_string(path).unwrap();
+    assert!(records.contains("agent_refused") && !records.contains("git_credential"), "{records}");
 }

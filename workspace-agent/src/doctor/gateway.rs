@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use ::doctor::ask::{self, Origin};
+use ::doctor::ask::{self, AgentsAsked, Origin};
 use ::doctor::judge::front::{self, Tried};
 use ::doctor::judge::{self, list};
 use ::doctor::{Check, Finding, FindingId, Outcome};
 use tokio::net::lookup_host;
 use tokio::time::timeout;
-use tunnel_link::git::{AskError, ask as ask_for_git};
+use tunnel_link::git::{AcceptedCredential, AskError, try_credential};
 use tunnel_link::grpc::{Code, ConnectError};
-use tunnel_proto::git::{GitCredentialRequest, GitProtocol};
 
 use super::now_ms;
 use crate::Transport;
@@ -58,9 +57,15 @@ pub(super) async fn look(gateway: Gateway, transport: Transport, token: Option<S
     match gateway.proxy() {
         Some(proxy) => {
             checks.push(Check::skipped(NAME, "the proxy looks it up"));
-            if let Some(Err(error)) = timed(gateway.try_proxy()).await.ok().flatten() {
-                let what = format!("{proxy} {}", with_sources(&error));
-                return ended(checks, PROXY, Finding::new(judge::proxy(&error), what));
+            let wrong = match timed(gateway.try_proxy()).await {
+                Ok(Some(Err(error))) => {
+                    Some(Finding::new(judge::proxy(&error), format!("{proxy} {}", with_sources(&error))))
+                }
+                Ok(Some(Ok(())) | None) => None,
+                Err(late) => Some(Finding::new(FindingId::ProxyFailed, format!("{proxy}: {late}"))),
+            };
+            if let Some(found) = wrong {
+                return ended(checks, PROXY, found);
             }
             checks.push(Check::new(PROXY, Outcome::Passed(format!("{proxy} leads to {gateway}"))));
         }
@@ -89,8 +94,7 @@ pub(super) async fn look(gateway: Gateway, transport: Transport, token: Option<S
     let is_http1 = connected.is_http1();
     drop(connected);
     checks.extend(transports(&gateway, transport, is_http1).await);
-    checks.push(accepted(&gateway, transport, token).await);
-    checks.push(Check::skipped(VERSION, "a gateway says it in a session only; gateway doctor compares versions"));
+    checks.extend(accepted(&gateway, transport, token).await);
     checks
 }
 
@@ -119,12 +123,9 @@ async fn transports(gateway: &Gateway, transport: Transport, is_http1: bool) -> 
     let asked = match transport {
         Transport::Websocket => None,
         Transport::Auto | Transport::Http2 if is_http1 => {
-            Some(ask::AgentsAsked::failed("the TLS handshake settles on HTTP/1.1"))
+            Some(AgentsAsked::failed("the TLS handshake settles on HTTP/1.1"))
         }
-        Transport::Auto | Transport::Http2 => Some(match gateway.connect(Offer::Http2).await {
-            Ok(connected) => ask::agents_http2(connected.into_stream(), &origin, now_ms).await,
-            Err(failure) => ask::AgentsAsked::failed(&with_sources(&failure)),
-        }),
+        Transport::Auto | Transport::Http2 => Some(over_http2(gateway, &origin).await),
     };
     let is_needed = transport != Transport::Http2 && asked.as_ref().is_none_or(|asked| asked.end.is_none());
     let websocket: Option<Tried> = if is_needed {
@@ -174,47 +175,61 @@ async fn transports(gateway: &Gateway, transport: Transport, is_http1: bool) -> 
     ]
 }
 
-/// Asks whether the credential is accepted: by the call for credentials of git servers, which begins no session, with a question that
-/// cannot be read, so that nothing is answered and nothing recorded.
-async fn accepted(gateway: &Gateway, transport: Transport, token: Option<String>) -> Check {
+/// Asks over HTTP/2, again if there is no answer.
+async fn over_http2(gateway: &Gateway, origin: &Origin) -> AgentsAsked {
+    let mut asked = AgentsAsked::failed("it was not asked");
+    for _ in 0..ask::TRIES {
+        asked = match gateway.connect(Offer::Http2).await {
+            Ok(connected) => ask::agents_http2(connected.into_stream(), origin, now_ms).await,
+            Err(failure) => AgentsAsked::failed(&with_sources(&failure)),
+        };
+        if asked.answer.is_ok() {
+            break;
+        }
+    }
+    asked
+}
+
+/// Tries the credential, which begins no session, and compares the version of the gateway that accepts it.
+async fn accepted(gateway: &Gateway, transport: Transport, token: Option<String>) -> [Check; 2] {
+    let left_out = |why: &str| [ACCEPTED, VERSION].map(|name| Check::skipped(name, why));
     if token.is_none() && !gateway.shows_certificate() {
-        return Check::skipped(ACCEPTED, "there is none that could be shown");
+        return left_out("there is none that could be shown");
     }
     let offer = if transport == Transport::Websocket { Offer::Http1 } else { Offer::Either };
     let connected = match timed(gateway.connect(offer)).await {
         Ok(Ok(connected)) => connected,
-        Ok(Err(failure)) => return Check::skipped(ACCEPTED, with_sources(&failure)),
-        Err(late) => return Check::skipped(ACCEPTED, late),
+        Ok(Err(failure)) => return left_out(&with_sources(&failure)),
+        Err(late) => return left_out(late),
     };
     let is_http1 = connected.is_http1() || transport == Transport::Websocket;
     let (authority, scheme) = gateway.origin();
-    let unreadable = GitCredentialRequest { protocol: GitProtocol::Https, host: String::new(), is_refused: false };
-    let asked = ask_for_git(connected.into_stream(), is_http1, authority, scheme, token.as_deref(), &unreadable);
-    let outcome = match timed(asked).await {
-        Ok(answer) => of_answer(answer.map(drop)),
-        Err(late) => Outcome::Skipped(late.to_owned()),
-    };
-    Check::new(ACCEPTED, outcome)
+    match timed(try_credential(connected.into_stream(), is_http1, authority, scheme, token.as_deref())).await {
+        Ok(answer) => of_answer(answer),
+        Err(late) => left_out(late),
+    }
 }
 
-/// Judges the answer to a question that cannot be read, which comes after the credential was looked at.
-fn of_answer(answer: Result<(), AskError>) -> Outcome {
-    match answer {
-        Err(AskError::Connect(ConnectError::Refused(refused))) => match refused.code {
-            Code::InvalidArgument => Outcome::Passed("the gateway accepts it".to_owned()),
-            Code::Unauthenticated | Code::PermissionDenied => {
-                Finding::new(FindingId::CredentialRefused, format!("the gateway says: {}", refused.message)).into()
-            }
-            Code::NotFound
-            | Code::FailedPrecondition
-            | Code::ResourceExhausted
-            | Code::Unavailable
-            | Code::Aborted
-            | Code::DeadlineExceeded => Outcome::Skipped(format!("the gateway says: {}", refused.message)),
-        },
-        Err(error) => Outcome::Skipped(format!("there is no answer to judge: {}", with_sources(&error))),
-        Ok(()) => Outcome::Passed("the gateway accepts it".to_owned()),
+/// Judges the answer.
+fn of_answer(answer: Result<AcceptedCredential, AskError>) -> [Check; 2] {
+    let unknown = || Check::skipped(VERSION, "a gateway says it only to an agent that it accepts");
+    let error = match answer {
+        Ok(AcceptedCredential { version }) => {
+            let accepted = Check::new(ACCEPTED, Outcome::Passed("the gateway accepts it".to_owned()));
+            let Some(version) = version else { return [accepted, Check::skipped(VERSION, "the gateway does not say")] };
+            let gateway = std::iter::once(("the gateway".to_owned(), version.as_str()));
+            let found = judge::versions(env!("CARGO_PKG_VERSION"), gateway);
+            return [accepted, Check::new(VERSION, Outcome::of(found, format!("{version}, as this program")))];
+        }
+        Err(error) => error,
+    };
+    if let AskError::Connect(ConnectError::Refused(refused)) = &error
+        && matches!(refused.code, Code::Unauthenticated | Code::PermissionDenied)
+    {
+        let found = Finding::new(FindingId::CredentialRefused, format!("the gateway says: {}", refused.message));
+        return [Check::new(ACCEPTED, found), unknown()];
     }
+    [Check::skipped(ACCEPTED, format!("there is no answer to judge: {}", with_sources(&error))), unknown()]
 }
 
 #[cfg(test)]
@@ -223,13 +238,17 @@ mod tests {
 
     use super::*;
 
+    fn outcomes(answer: Result<AcceptedCredential, AskError>) -> [Outcome; 2] {
+        of_answer(answer).map(|check| check.outcome)
+    }
+
     #[test]
     fn only_a_refusal_of_the_credential_is_a_finding() {
         let of = |code| {
             let refused = RpcRefused { code, message: "why".to_owned(), retry_after: None };
-            of_answer(Err(AskError::Connect(ConnectError::Refused(refused))))
+            let [accepted, _] = outcomes(Err(AskError::Connect(ConnectError::Refused(refused))));
+            accepted
         };
-        assert!(matches!(of(Code::InvalidArgument), Outcome::Passed(_)));
         for code in [Code::Unauthenticated, Code::PermissionDenied] {
             let Outcome::Found(found) = of(code) else { panic!("{code:?}") };
             assert_eq!((found[0].id, found[0].what.as_str()), (FindingId::CredentialRefused, "the gateway says: why"));
@@ -237,6 +256,18 @@ mod tests {
         for code in [Code::Unavailable, Code::NotFound, Code::ResourceExhausted] {
             assert!(matches!(of(code), Outcome::Skipped(_)), "{code:?}");
         }
-        assert!(matches!(of_answer(Err(AskError::TooOld)), Outcome::Skipped(_)));
+        let [accepted, version] = outcomes(Err(AskError::TooOld));
+        assert!(matches!((accepted, version), (Outcome::Skipped(_), Outcome::Skipped(_))));
+    }
+
+    #[test]
+    fn version_of_the_gateway_is_compared_if_it_is_said() {
+        let of = |version: Option<&str>| outcomes(Ok(AcceptedCredential { version: version.map(str::to_owned) }));
+        let [accepted, version] = of(Some("0.0.9"));
+        assert!(matches!(accepted, Outcome::Passed(_)));
+        let Outcome::Found(found) = version else { panic!("{version:?}") };
+        assert_eq!(found[0].id, FindingId::VersionDiffers);
+        assert!(matches!(of(Some(env!("CARGO_PKG_VERSION"))), [Outcome::Passed(_), Outcome::Passed(_)]));
+        assert!(matches!(of(None), [Outcome::Passed(_), Outcome::Skipped(_)]));
     }
 }

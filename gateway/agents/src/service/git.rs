@@ -15,7 +15,7 @@ use hyper::body::Incoming;
 use tokio::time::timeout;
 use tonic::Status;
 use tracing::debug;
-use tunnel_link::git::{message, read_message};
+use tunnel_link::git::{UNREADABLE, VERSION_FIELD, message, read_message};
 use tunnel_link::grpc::{Code, RpcRefused, refuse_response};
 use tunnel_proto::git::GitCredentialRequest;
 
@@ -47,7 +47,7 @@ impl AgentService {
             }
             Err(refused) => {
                 debug!(peer = %remote.peer, code = ?refused.code, reason = %refused.message, "no credential for git");
-                refuse_response(&refused)
+                saying_version(&refused, refuse_response(&refused))
             }
         }
     }
@@ -62,7 +62,7 @@ impl AgentService {
             Ok(answer) => of_grpc(Response::new(Full::new(answer))),
             Err(refused) => {
                 debug!(peer = %remote.peer, code = ?refused.code, reason = %refused.message, "no credential for git");
-                tunnel_link::websocket::refuse_response(&refused)
+                saying_version(&refused, tunnel_link::websocket::refuse_response(&refused))
             }
         }
     }
@@ -84,12 +84,12 @@ impl AgentService {
         limit.inspect(|limit| limit.greet());
         let owned = self.identities.owned_by_agent(&identity).await?;
         let Some((workspace, id, owner)) = owned else {
-            return Err(refused(Code::InvalidArgument, "only the agent of a workspace gets credentials for git", None));
+            return Err(refused(UNREADABLE, "only the agent of a workspace gets credentials for git", None));
         };
         let late = || refused(Code::DeadlineExceeded, "no question came in time", Some(RETRY_AFTER));
         let body = timeout(QUESTION_TIME, read_message(request.into_body())).await.map_err(|_elapsed| late())?;
         let asked = body.and_then(|bytes| GitCredentialRequest::decode(&bytes).ok());
-        let unread = || refused(Code::InvalidArgument, "the question for a credential cannot be read", None);
+        let unread = || refused(UNREADABLE, "the question for a credential cannot be read", None);
         let asked = asked.ok_or_else(unread)?;
         let answer = self.git.answer(Asker { workspace: id, owner: &owner }, &asked).await;
         let event = AuditEvent::GitCredentialAsked {
@@ -109,6 +109,15 @@ impl AgentService {
 
 fn of_grpc<B>(mut response: Response<B>) -> Response<B> {
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    response
+}
+
+/// Adds this program's version to a refusal that only an agent with a good credential gets: one that looks for the cause of trouble
+/// asks for it.
+fn saying_version<B>(refused: &RpcRefused, mut response: Response<B>) -> Response<B> {
+    if refused.code == UNREADABLE {
+        response.headers_mut().insert(VERSION_FIELD, HeaderValue::from_static(env!("CARGO_PKG_VERSION")));
+    }
     response
 }
 
