@@ -57,7 +57,7 @@ fn help_has_usage_and_examples() {
       gateway demo                                  everything in one process, to look around
       gateway serve --config gateway.toml           run a gateway
       gateway config check                          all problems of the configuration at once
-      gateway doctor                                what is wrong here: names, certificates, balancers, database, sign-in
+      gateway doctor                                what is wrong here, and how to mend it
       gateway login --gateway https://gw.example.com  sign in with a browser, here or elsewhere
       gateway token create --workspace my-app --out agent.token
       gateway workspace create my-app --agent cluster-1
