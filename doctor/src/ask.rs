@@ -71,6 +71,12 @@ impl AgentsAsked {
     pub fn failed(why: &str) -> Self {
         Self { answer: Err(why.to_owned()), end: None, clock: None }
     }
+
+    /// Returns whether each question has got an answer, good or bad: one that has none is asked again, up to [`TRIES`] times.
+    #[must_use]
+    pub fn is_answered(&self) -> bool {
+        self.answer.is_ok() && !matches!(self.end, Some(CallEnd::Broken(_)))
+    }
 }
 
 /// Asks reflection over HTTP/2, whose answer ends with trailers; then the agents' RPC, without a credential and without a Hello.

@@ -128,7 +128,7 @@ async fn over_http2(way: &Way, host: &str) -> AgentsAsked {
             Ok(connected) => ask::agents_http2(connected.stream, &way.own_origin(), now_ms).await,
             Err(found) => AgentsAsked::failed(&found.what),
         };
-        if asked.answer.is_ok() {
+        if asked.is_answered() {
             break;
         }
     }

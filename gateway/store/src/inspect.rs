@@ -16,7 +16,7 @@ use gateway_net::availability::Availability;
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Questions of which the quickest says how long the way is.
-const QUESTIONS: u32 = 3;
+const QUESTIONS: u32 = 10;
 
 /// Facts about a database.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -183,7 +183,7 @@ async fn over_http2(gateway: &Gateway, origin: &Origin) -> AgentsAsked {
             Ok(connected) => ask::agents_http2(connected.into_stream(), origin, now_ms).await,
             Err(failure) => AgentsAsked::failed(&with_sources(&failure)),
         };
-        if asked.answer.is_ok() {
+        if asked.is_answered() {
             break;
         }
     }
@@ -196,18 +196,30 @@ async fn accepted(gateway: &Gateway, transport: Transport, token: Option<String>
     if token.is_none() && !gateway.shows_certificate() {
         return left_out("there is none that could be shown");
     }
+    let mut tried = Err("it was not tried".to_owned());
+    for _ in 0..ask::TRIES {
+        tried = try_once(gateway, transport, token.as_deref()).await;
+        if !matches!(tried, Ok(Err(AskError::Connect(ConnectError::Http2(_))))) {
+            break;
+        }
+    }
+    match tried {
+        Ok(answer) => of_answer(answer),
+        Err(why) => left_out(&why),
+    }
+}
+
+/// Tries it once; the text says why there is no connection, or no answer in time.
+async fn try_once(
+    gateway: &Gateway,
+    transport: Transport,
+    token: Option<&str>,
+) -> Result<Result<AcceptedCredential, AskError>, String> {
     let offer = if transport == Transport::Websocket { Offer::Http1 } else { Offer::Either };
-    let connected = match timed(gateway.connect(offer)).await {
-        Ok(Ok(connected)) => connected,
-        Ok(Err(failure)) => return left_out(&with_sources(&failure)),
-        Err(late) => return left_out(late),
-    };
+    let connected = timed(gateway.connect(offer)).await?.map_err(|failure| with_sources(&failure))?;
     let is_http1 = connected.is_http1() || transport == Transport::Websocket;
     let (authority, scheme) = gateway.origin();
-    match timed(try_credential(connected.into_stream(), is_http1, authority, scheme, token.as_deref())).await {
-        Ok(answer) => of_answer(answer),
-        Err(late) => left_out(late),
-    }
+    Ok(timed(try_credential(connected.into_stream(), is_http1, authority, scheme, token)).await?)
 }
 
 /// Judges the answer.
