@@ -93,7 +93,7 @@ impl DoctorArguments {
             })
             .collect();
         let (gateway, token) = way(&run, missing.is_empty());
-        let own = OwnPorts { terminal: run.terminal, ssh: run.ssh_server.is_some() };
+        let own = OwnPorts { terminal: run.terminal, ssh: run.ssh_server.is_some(), inspector: run.inspect };
         let transport = run.transport;
         // The terminal's port needs no terminal that runs, and an SSH server would start one.
         let plain = RunArguments { terminal: false, ssh_server: None, ready_file: None, ..run };

@@ -122,6 +122,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "tests need some origin; only differences matter")]
     fn bound_is_for_each_second() {
         let (bound, start) = (Bound::new(2), Instant::now());
         let taken = |after_ms: u64| bound.take(start + Duration::from_millis(after_ms));
