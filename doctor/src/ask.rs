@@ -30,6 +30,9 @@ const ANSWER_TIME: Duration = Duration::from_secs(5);
 /// Longest text, in bytes: thousands of sessions.
 const TEXT_BYTES_MAX: usize = 64 << 20;
 
+/// Most bytes of the answer to a call: a gateway's has a few hundred.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+
 /// The service of gRPC that says which services there are (gRPC Server Reflection Protocol, version 1). Both listeners have it, for
 /// every client.
 const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
@@ -245,12 +248,12 @@ async fn reflect(answer: Result<Response<Incoming>, hyper::Error>) -> CallEnd {
     if !parts.status.is_success() || !grpc::is_grpc(&parts.headers) || refusal(&parts.headers).is_some() {
         return CallEnd::Refused(parts.status);
     }
-    match timeout(ANSWER_TIME, body.collect()).await {
+    match timeout(ANSWER_TIME, Limited::new(body, ANSWER_BYTES_MAX).collect()).await {
         Ok(Ok(read)) => match read.trailers() {
             Some(trailers) if trailers.contains_key("grpc-status") => CallEnd::Trailers,
             Some(_) | None => CallEnd::None,
         },
-        Ok(Err(error)) => CallEnd::Broken(causes::one_line(&error)),
+        Ok(Err(error)) => CallEnd::Broken(error.to_string()),
         Err(_elapsed) => CallEnd::Broken("it does not end".to_owned()),
     }
 }

@@ -269,7 +269,7 @@ impl Mux {
         }
     }
 
-    /// Returns the latest round trip.
+    /// Returns the round trip: the smaller of the latest two.
     #[must_use]
     pub fn round_trip(&self) -> Option<Duration> {
         self.keepalive.round_trip()

@@ -175,7 +175,8 @@ pub struct RunArguments {
     pub terminal: bool,
 
     /// Record the requests to the apps of the workspace, and show them to its owner, in a browser at port 60003: the last 500, and
-    /// 32 MiB at most, in the memory of this agent alone. Credentials are not recorded. Requests can be edited and sent again there.
+    /// 32 MiB at most, in the memory of this agent alone. Credentials in headers and addresses are left out;
+    /// bodies are kept as they are. Requests can be edited and sent again there.
     #[arg(long, env = "WORKSPACE_AGENT_INSPECT")]
     pub inspect: bool,
 

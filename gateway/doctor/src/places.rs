@@ -1,6 +1,7 @@
 //! Disks: whether the gateway can write where it has to.
 
 use std::fs::{self, File, OpenOptions};
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -84,12 +85,11 @@ fn parent_of(path: &Path) -> PathBuf {
 
 /// Writes a file, down to the disk, and removes it.
 fn trial(folder: &Path) -> io::Result<()> {
-    let path = folder.join(format!(".gateway-doctor-{}.try", std::process::id()));
-    let made = OpenOptions::new().write(true).create_new(true).open(&path);
-    let written = made.and_then(|mut file: File| {
-        file.write_all(&[0; TRIAL_BYTES])?;
-        file.sync_data()
-    });
+    // Processes of containers have few numbers, and a folder may be theirs together.
+    let number = RandomState::new().build_hasher().finish();
+    let path = folder.join(format!(".gateway-doctor-{number:016x}.try"));
+    let mut file: File = OpenOptions::new().write(true).create_new(true).open(&path)?;
+    let written = file.write_all(&[0; TRIAL_BYTES]).and_then(|()| file.sync_data());
     // Also where it was not written whole.
     fs::remove_file(&path).unwrap_or_default();
     written

@@ -111,8 +111,8 @@ pub fn to_app(headers: &mut HeaderMap, request: &AppRequest<'_>) {
     }
 }
 
-/// Tells an agent's own page, that of its terminals or of its request inspector, the user and their access. Runs after [`to_app`], so that only the gateway can have set
-/// these fields.
+/// Tells an agent's own page, that of its terminals or of its request inspector, the user and their access. Runs after [`to_app`], so
+/// that only the gateway can have set these fields.
 pub fn to_agents_page(headers: &mut HeaderMap, grant: &Grant) {
     let access = match grant.because() {
         Because::Owner => ACCESS_OWNER,

@@ -189,11 +189,27 @@ impl Active {
     }
 }
 
+/// Returns the name of a method; one word for all that are not known, which may be of any length (OpenTelemetry's conventions for HTTP).
+fn known_method(method: &Method) -> &str {
+    let known = [
+        Method::GET,
+        Method::HEAD,
+        Method::POST,
+        Method::PUT,
+        Method::PATCH,
+        Method::DELETE,
+        Method::OPTIONS,
+        Method::TRACE,
+        Method::CONNECT,
+    ];
+    if known.contains(method) { method.as_str() } else { "_OTHER" }
+}
+
 /// Describes a request, without its path and fields: these carry secrets.
 fn attributes(request: &TracedRequest<'_>) -> Vec<(&'static str, AttributeValue)> {
     let text = |value: String| AttributeValue::Text(value);
     let mut found = vec![("http.response.status_code", AttributeValue::Number(request.status.into()))];
-    found.extend(request.method.map(|method| ("http.request.method", text(method.to_string()))));
+    found.extend(request.method.map(|method| ("http.request.method", text(known_method(method).to_owned()))));
     found.extend(request.workspace.map(|name| ("gateway.workspace", text(name.to_string()))));
     found.extend(request.port.map(|port| ("gateway.port", AttributeValue::Number(port.get().into()))));
     found.extend(request.user.map(|user| ("user.id", text(user.to_string()))));

@@ -165,11 +165,9 @@ impl EarlierFailure<'_> {
             120..7200 => format!("{} min", seconds_ago / 60),
             7200.. => format!("{} h", seconds_ago / 3600),
         };
-        let port = port.map(|port| port.to_string()).unwrap_or_default();
+        let port = port.map(|port| format!(", port {port}")).unwrap_or_default();
         let (reason, side, trace) = (escape(reason), side.as_str(), safe_trace(trace));
-        format!(
-            "<tr><td>{ago}</td><td>{port}</td><td>{status}</td><td>{side}</td><td>{reason}</td><td><code>{trace}</code></td></tr>\n"
-        )
+        format!("<li>{ago} ago{port}: {status}, {side}, {reason}, trace <code>{trace}</code></li>\n")
     }
 }
 
@@ -181,14 +179,56 @@ pub fn list_earlier(response: &mut Response<Bytes>, earlier: &[EarlierFailure<'_
     }
     let rows: String = earlier.iter().map(EarlierFailure::row).collect();
     let list = format!(
-        "<details class=\"earlier\"><summary>Your last failed requests to this workspace</summary>\n\
-         <div class=\"scrolls\" tabindex=\"0\" role=\"region\" aria-label=\"Failed requests\"><table>\n\
-         <tr><th scope=\"col\">Ago</th><th scope=\"col\">Port</th><th scope=\"col\">Status</th><th scope=\"col\">Side</th>\
-         <th scope=\"col\">Reason</th><th scope=\"col\">Trace</th></tr>\n{rows}</table></div>\n\
+        "<details class=\"earlier\"><summary>Your last failed requests to this workspace</summary>\n<ul>\n{rows}</ul>\n\
          <p>gateway explain TRACE says more.</p></details>\n{FACTS}"
     );
     let page = page.replacen(FACTS, &list, 1);
     *response.body_mut() = Bytes::from(page);
+}
+
+/// Facts that every answer to a failed request has.
+#[derive(Clone, Copy, Debug)]
+pub struct FailureFacts<'a> {
+    /// Its code.
+    pub code: &'static str,
+    /// Which case of it.
+    pub reason: &'static str,
+    /// The side that it is of.
+    pub side: Side,
+    /// Trace id.
+    pub trace: &'a str,
+}
+
+/// Adds the facts to a page or problem document that was made elsewhere, and to its header.
+pub fn add_facts(response: &mut Response<Bytes>, facts: &FailureFacts<'_>) {
+    let FailureFacts { code, reason, side, trace } = *facts;
+    let trace = safe_trace(trace);
+    let headers = response.headers_mut();
+    headers.insert(GATEWAY_REASON, HeaderValue::from_static(reason));
+    headers.insert(GATEWAY_SIDE, HeaderValue::from_static(side.as_str()));
+    if let Ok(trace) = HeaderValue::from_str(trace) {
+        headers.insert(GATEWAY_TRACE, trace);
+    }
+    let body = match serde_json::from_slice::<serde_json::Value>(response.body()) {
+        Ok(mut problem) => {
+            if let Some(members) = problem.as_object_mut() {
+                members.insert("side".to_owned(), side.as_str().into());
+                members.insert("reason".to_owned(), reason.into());
+                members.insert("trace_id".to_owned(), trace.into());
+            }
+            problem.to_string()
+        }
+        Err(_) => {
+            let Ok(page) = std::str::from_utf8(response.body()) else { return };
+            let list = format!(
+                "{FACTS}\n<dt>Code</dt><dd>{code}</dd>\n<dt>Reason</dt><dd>{reason}</dd>\n<dt>Side</dt><dd>{}</dd>\n\
+                 <dt>Trace</dt><dd>{trace}</dd>\n</dl>\n</main>",
+                side.as_str()
+            );
+            page.replacen("</main>", &list, 1)
+        }
+    };
+    *response.body_mut() = Bytes::from(body);
 }
 
 /// Reloads the page of a failure that passes by itself, so that it follows the state. Only for the answer to a GET: a

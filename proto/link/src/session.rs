@@ -279,7 +279,7 @@ impl Session {
         self.shared.state.lock().mux.stats()
     }
 
-    /// Returns the round trip of the link as last measured, `None` before the first measurement.
+    /// Returns the round trip of the link, the smaller of the latest two; `None` before the first measurement.
     #[must_use]
     pub fn round_trip(&self) -> Option<Duration> {
         self.shared.state.lock().mux.round_trip()

@@ -199,3 +199,37 @@ async fn script_of_a_workspace_gets_no_code_for_a_nonce_of_its_own() {
     let page = browser.visit(&format!("http://{host}/"), &session).await;
     assert_eq!((page.text().as_str(), page.header("cross-origin-opener-policy")), ("in", None));
 }
+
+/// Pages of the sign-in, on either kind of host, say what every failure says: with a trace id that leads to the log and to `explain`.
+#[tokio::test]
+async fn failed_sign_in_has_the_facts_of_every_failure() {
+    let world = World::start().await;
+    let (public, port) = (world.gateway.addresses.public.port(), 4000);
+    let sites = [
+        (format!("http://localhost:{public}/.gateway/sign-in?code=used"), 401, "sign_in_required", "link_not_good"),
+        (format!("http://{}/.gateway/callback", world.authority(port)), 400, "bad_request", "bad_request"),
+    ];
+    for (url, status, code, reason) in sites {
+        let page = Browser { world: &world }.visit(&url, "").await;
+        let field = |name: &str| page.header(name).unwrap_or_else(|| panic!("no {name}: {page:?}")).to_owned();
+        assert_eq!(page.status(), status, "{page:?}");
+        assert_eq!((field("gateway-error"), field("gateway-reason")), (code.to_owned(), reason.to_owned()));
+        assert_eq!(field("gateway-side"), "client");
+        let trace = field("gateway-trace");
+        for fact in [reason, &trace, code, "client"] {
+            assert!(page.text().contains(&format!("<dd>{fact}</dd>")), "{fact}: {page:?}");
+        }
+        let series = format!("gateway_failures_total{{code=\"{code}\",reason=\"{reason}\",side=\"client\"}}");
+        assert_eq!(world.gateway.metrics().await.get(&series), Some(&1.0), "{series}");
+        let mut operator = world.client().await;
+        let token = &world.gateway.user_token;
+        operator
+            .send(format!(
+                "GET /api/v1/failures/{trace} HTTP/1.1\r\nhost: localhost:{public}\r\nauthorization: Bearer {token}\r\n\r\n"
+            ))
+            .await;
+        let explained: serde_json::Value = serde_json::from_slice(&operator.message().await.unwrap().body).unwrap();
+        assert_eq!(explained["code"], code);
+        assert_eq!(explained["detail"].as_str().unwrap_or(code), reason);
+    }
+}

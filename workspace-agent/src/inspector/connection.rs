@@ -8,7 +8,7 @@ use super::framing::{Body, Step};
 use super::redact;
 use super::websocket::{Frame, Frames};
 
-/// Longest head, in bytes. The gateway's own bound is lower.
+/// Longest head, in bytes: twice what a gateway takes, unless its `limits.header_bytes` is raised. What is longer is not read.
 const HEAD_BYTES_MAX: usize = 128 * 1024;
 
 /// Most fields of a head.
@@ -197,7 +197,7 @@ impl Connection {
             Way::Inward => self.request(&head, each),
             Way::Outward => self.response(&head, each),
         };
-        // It may have credentials.
+        // It may have credentials. Nothing promises that no copy is left: what matters is that none is kept.
         head.fill(0);
         read.map(|()| length.saturating_sub(before))
     }

@@ -294,10 +294,13 @@ impl Exchange {
         }
     }
 
-    /// Forgets what takes most memory.
+    /// Forgets what takes memory: it may go on for long after the log has let it go.
     pub(crate) fn empty(&mut self) {
         (self.request_body, self.response_body) = (Kept::default(), Kept::default());
         self.messages = VecDeque::new();
+        self.request.fields = Vec::new();
+        self.request.target = "".into();
+        self.response = None;
     }
 
     /// Returns the address of the user, as the gateway said it.

@@ -116,9 +116,12 @@ fn request(exchange: &Exchange) -> Value {
     if exchange.request_body.length > 0 && exchange.kind == Kind::Http {
         let unpacked = unpacked(&exchange.request_body, &head.fields);
         let kind = value(&head.fields, "content-type").unwrap_or("application/octet-stream");
-        let mut post = json!({ "mimeType": kind, "text": text(&unpacked).unwrap_or_default() });
-        if let (Some(post), Some(comment)) = (post.as_object_mut(), comment(&unpacked)) {
-            post.insert("comment".to_owned(), comment.into());
+        let text = text(&unpacked);
+        let note =
+            if text.is_none() { Some("binary, left out".to_owned()) } else { comment(&unpacked).map(Into::into) };
+        let mut post = json!({ "mimeType": kind, "text": text.unwrap_or_default() });
+        if let (Some(post), Some(note)) = (post.as_object_mut(), note) {
+            post.insert("comment".to_owned(), note.into());
         }
         if let Some(request) = request.as_object_mut() {
             request.insert("postData".to_owned(), post);

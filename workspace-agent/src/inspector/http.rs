@@ -164,9 +164,11 @@ async fn list(log: Arc<Log>, filter: Filter) -> Response<Body> {
     let made = tokio::task::spawn_blocking(move || {
         // Before the list is read: what changes meanwhile is told again.
         let seen = log.seen();
-        let chosen: Vec<Exchange> =
-            log.list().iter().rev().map(|record| record.copy()).filter(|it| filter.chooses(it)).collect();
-        page::list(&chosen, &filter, seen)
+        // One copy at a time: all of them are as large as the log.
+        let all = log.list();
+        let chosen = all.iter().rev().map(|record| record.copy()).filter(|it| filter.chooses(it));
+        let rows: Vec<String> = chosen.map(|exchange| page::row(&exchange, &filter)).collect();
+        page::list(rows, &filter, seen)
     });
     html(StatusCode::OK, made.await.unwrap_or_default())
 }

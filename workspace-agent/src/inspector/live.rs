@@ -10,6 +10,7 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::exchange::Exchange;
 use super::filter::Filter;
 use super::log::{Log, Record};
 use super::page;
@@ -75,28 +76,33 @@ impl Following {
                 Ok(Ok(())) => {}
             }
             tokio::time::sleep(PAUSE).await;
-            if let Some(event) = self.event() {
+            if let Some(event) = self.event().await {
                 return event;
             }
         }
     }
 
-    fn event(&mut self) -> Option<Bytes> {
+    async fn event(&mut self) -> Option<Bytes> {
         let (before, now) = (self.seen, *self.changes.borrow_and_update());
         self.seen = now;
         let all = self.log.list();
         let first = all.first().map_or(u64::MAX, |record| record.id);
         let is_mine = |record: &&Arc<Record>| self.only.is_none_or(|only| only == record.id);
-        let changed: Vec<_> = all.iter().filter(|record| record.changed() > before).filter(is_mine).collect();
+        let changed: Vec<_> = all.iter().filter(|record| record.changed() > before).filter(is_mine).cloned().collect();
         if changed.len() > ROWS_MAX || before > now {
             return Some(Bytes::from(format!("id: {now}\nevent: many\ndata: {{}}\n\n")));
         }
         if changed.is_empty() && self.only.is_some() {
             return None;
         }
-        let chosen = changed.into_iter().map(|record| record.copy()).filter(|exchange| self.filter.chooses(exchange));
-        let rows: Vec<_> =
-            chosen.map(|exchange| json!({ "id": exchange.id, "html": page::row(&exchange, &self.filter) })).collect();
+        let filter = self.filter.clone();
+        // Beside the way of the bytes: a filter may have to search all that an exchange keeps.
+        let made = tokio::task::spawn_blocking(move || {
+            let chosen = changed.into_iter().map(|record| record.copy()).filter(|exchange| filter.chooses(exchange));
+            let row = |exchange: Exchange| json!({ "id": exchange.id, "html": page::row(&exchange, &filter) });
+            chosen.map(row).collect::<Vec<_>>()
+        });
+        let rows = made.await.unwrap_or_default();
         let message = json!({ "first": first, "rows": rows });
         Some(Bytes::from(format!("id: {now}\nevent: rows\ndata: {message}\n\n")))
     }

@@ -175,9 +175,8 @@ struct List {
     rows: Vec<String>,
 }
 
-/// Writes the list.
-pub(super) fn list(exchanges: &[Exchange], filter: &Filter, seen: u64) -> String {
-    let rows = exchanges.iter().map(|exchange| row(exchange, filter)).collect();
+/// Writes the list, of rows as [`row`] writes them.
+pub(super) fn list(rows: Vec<String>, filter: &Filter, seen: u64) -> String {
     written(&List { filter: filter.clone(), suffix: filter.suffix(), seen, rows })
 }
 

@@ -11,7 +11,12 @@ pub(crate) const REDACTED: &str = "[redacted]";
 const REDACTED_PARAMETER: &str = "redacted";
 
 /// Parts of names of fields and parameters whose values are credentials; `_` counts as `-`.
-const PARTS: [&str; 13] = [
+const PARTS: [&str; 18] = [
+    "access-key",
+    "auth-key",
+    "functions-key",
+    "subscription-key",
+    "sessid",
     "authorization",
     "authenticate",
     "cookie",
@@ -27,9 +32,28 @@ const PARTS: [&str; 13] = [
     "private-key",
 ];
 
+/// Whole names of parameters whose values are credentials.
+const PARAMETERS: [&str; 13] =
+    ["auth", "code", "jwt", "key", "otp", "pin", "pwd", "samlresponse", "sid", "sig", "state", "ticket", "xsrf"];
+
 /// Fields whose values are addresses, or hold some.
-const ADDRESSES: [&str; 7] =
-    ["location", "content-location", "referer", "refresh", "link", "x-original-url", "x-original-uri"];
+const ADDRESSES: [&str; 12] = [
+    "location",
+    "content-location",
+    "referer",
+    "refresh",
+    "link",
+    "x-original-url",
+    "x-original-uri",
+    "x-forwarded-uri",
+    "hx-redirect",
+    "hx-location",
+    "hx-current-url",
+    "turbo-location",
+];
+
+/// Longest name of a protocol in a WebSocket's list that is kept: a longer one may be a token, for which browsers have no other place.
+const PROTOCOL_BYTES_MAX: usize = 32;
 
 /// Most bytes of a name that are read: the rest of a longer one decides nothing.
 const NAME_BYTES_MAX: usize = 256;
@@ -48,16 +72,64 @@ fn plain(byte: u8) -> u8 {
 /// Returns the value of a field as it may be kept, and whether something was left out of it.
 #[must_use]
 pub(crate) fn field<'a>(name: &str, value: &'a str) -> (Cow<'a, str>, bool) {
-    // A browser can put a bearer token into the list of protocols: it has no other field for its WebSockets.
-    let is_bearer =
-        name.eq_ignore_ascii_case("sec-websocket-protocol") && value.to_ascii_lowercase().contains("bearer");
-    if is_credential(name) || is_bearer {
+    if is_credential(name) {
         return (Cow::Borrowed(REDACTED), true);
+    }
+    if name.eq_ignore_ascii_case("sec-websocket-protocol") {
+        return protocols(value);
     }
     if ADDRESSES.iter().any(|address| name.eq_ignore_ascii_case(address)) {
         return address(value);
     }
     (Cow::Borrowed(value), false)
+}
+
+/// Decides whether an encoded address at the beginning of a value has a credential: `%2Fcallback%3Fcode%3D1`. What is not encoded is
+/// read where it stands.
+fn has_secret_inside(value: &str, ends: &[char]) -> bool {
+    let end = value.find(['?', '#', '&', ';', ' ', '>']).unwrap_or(value.len());
+    let inner = decoded(value.get(..end).unwrap_or_default());
+    matches!(inner, Cow::Owned(_))
+        && (without_user(&inner).is_some() || without_parameters(&inner, ends, Depth::Inside).1)
+}
+
+/// Returns the list of a WebSocket's protocols, without any of it if one may be a token: a browser has no other field for these.
+fn protocols(value: &str) -> (Cow<'_, str>, bool) {
+    let is_plain = |protocol: &str| {
+        protocol.len() <= PROTOCOL_BYTES_MAX && !is_credential(protocol) && !protocol.eq_ignore_ascii_case("bearer")
+    };
+    if value.split(',').map(str::trim).all(is_plain) {
+        return (Cow::Borrowed(value), false);
+    }
+    (Cow::Borrowed(REDACTED), true)
+}
+
+/// Decides whether the value of a parameter of this name is a credential.
+fn is_secret_parameter(name: &str) -> bool {
+    is_credential(name) || PARAMETERS.iter().any(|whole| name.eq_ignore_ascii_case(whole))
+}
+
+/// Returns an address without the user and password before its host.
+fn without_user(text: &str) -> Option<String> {
+    let mut kept = String::with_capacity(text.len());
+    let mut rest = text;
+    let mut is_changed = false;
+    while let Some(begin) = rest.find("//") {
+        let (before, behind) = rest.split_at(begin + 2);
+        kept.push_str(before);
+        let end = behind.find(['/', '?', '#', ' ', '>', '"']).unwrap_or(behind.len());
+        let (authority, behind) = behind.split_at(end);
+        match authority.rsplit_once('@') {
+            Some((_, host)) => {
+                is_changed = true;
+                kept.push_str(host);
+            }
+            None => kept.push_str(authority),
+        }
+        rest = behind;
+    }
+    kept.push_str(rest);
+    is_changed.then_some(kept)
 }
 
 /// Returns what an app was asked for, without the values of parameters whose names say that they are credentials, and whether there
@@ -73,6 +145,23 @@ fn address(text: &str) -> (Cow<'_, str>, bool) {
 }
 
 fn without_values<'a>(text: &'a str, ends: &[char]) -> (Cow<'a, str>, bool) {
+    match without_user(text) {
+        Some(text) => (Cow::Owned(without_parameters(&text, ends, Depth::Address).0.into_owned()), true),
+        None => without_parameters(text, ends, Depth::Address),
+    }
+}
+
+/// Where parameters are read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Depth {
+    /// In an address.
+    Address,
+    /// In an address that is a value of one, and was decoded.
+    Inside,
+}
+
+/// Takes time in proportion to the text, whatever is in it.
+fn without_parameters<'a>(text: &'a str, ends: &[char], depth: Depth) -> (Cow<'a, str>, bool) {
     if !text.contains('=') {
         return (Cow::Borrowed(text), false);
     }
@@ -86,7 +175,7 @@ fn without_values<'a>(text: &'a str, ends: &[char]) -> (Cow<'a, str>, bool) {
         let name_end = rest.find(['?', '#', '&', ';', '=', ' ', '>']).unwrap_or(rest.len());
         let (name, behind) = rest.split_at(name_end);
         let Some(value) = behind.strip_prefix('=') else { continue };
-        if is_credential(&decoded(name)) {
+        if is_secret_parameter(&decoded(name)) || (depth == Depth::Address && has_secret_inside(value, ends)) {
             let end = value.find(ends).unwrap_or(value.len());
             let (value, behind) = value.split_at(end);
             kept.push_str(name);
@@ -120,6 +209,9 @@ mod tests {
             "X-Amz-Security-Token",
             "client_secret",
             "X-Session-Id",
+            "X-Auth-Key",
+            "X-Functions-Key",
+            "Ocp-Apim-Subscription-Key",
             "WWW-Authenticate",
         ] {
             assert_eq!(field(name, "abc"), (Cow::Borrowed(REDACTED), true), "{name}");
@@ -128,7 +220,9 @@ mod tests {
             assert_eq!(field(name, "abc?token=1"), (Cow::Borrowed("abc?token=1"), false), "{name}");
         }
         assert!(field("sec-websocket-protocol", "v4, base64url.Bearer.authorization.k8s.io.eHg").1);
-        assert!(!field("sec-websocket-protocol", "graphql-ws").1);
+        assert!(field("sec-websocket-protocol", "access_token, eyJhbGciOiJIUzI1NiJ9.e30.c2ln").1);
+        assert!(field("sec-websocket-protocol", "graphql-ws, header-eyJob3N0IjoiYSIsIkF1dGhvcml6YXRpb24iOiJ4In0").1);
+        assert!(!field("sec-websocket-protocol", "graphql-ws, v12.stomp").1);
     }
 
     #[test]
@@ -140,10 +234,16 @@ mod tests {
             ("/a?API_KEY=1;secret=2", "/a?API_KEY=redacted"),
             ("/a?b=1;secret=2,3?4;5&c=6", "/a?b=1;secret=redacted&c=6"),
             ("/a?x=1?token=2", "/a?x=1?token=redacted"),
+            ("/cb?code=1&scope=a", "/cb?code=redacted&scope=a"),
+            ("/blob?sv=1&sig=a%2Bb", "/blob?sv=1&sig=redacted"),
+            ("/login?next=%2Fcb%3Faccess_token%3Dabc&x=1", "/login?next=redacted&x=1"),
+            ("http://user:pw@host/a?b=c", "http://host/a?b=c"),
         ] {
             assert_eq!(target(text), (Cow::Borrowed(kept), true), "{text}");
         }
-        for text in ["/", "/token=1", "/a?token=&b", "/a?b=token", "/a?token"] {
+        for text in
+            ["/", "/token=1", "/a?token=&b", "/a?b=token", "/a?token", "/a?next=%2Fb%3Fc%3D1", "/a?zipcode=1", "/@a/b"]
+        {
             assert_eq!(target(text), (Cow::Borrowed(text), false), "{text}");
         }
         let links = "</a?token=1>; rel=next, </b?token=2>";
@@ -151,6 +251,8 @@ mod tests {
         assert_eq!(field("Refresh", "0; url=/b?token=1").0, "0; url=/b?token=redacted");
         assert_eq!(field("Referer", "http://a/?secret=1").0, "http://a/?secret=redacted");
         assert_eq!(field("Location", "/cb?id_token=1").0, "/cb?id_token=redacted");
+        assert_eq!(field("Location", "https://user:pw@host/?code=1").0, "https://host/?code=redacted");
+        assert_eq!(field("HX-Redirect", "/cb?jwt=1").0, "/cb?jwt=redacted");
     }
 
     proptest! {

@@ -3,6 +3,7 @@
 
 use crate::browser::SessionName;
 use gateway_types::UserName;
+use gateway_types::failed_request::Side;
 
 /// Event on a sign-in page.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,4 +33,17 @@ pub enum SignInEvent {
         /// The sessions that ended.
         sessions: Vec<SessionName>,
     },
+}
+
+/// A page of the sign-in that reports a failure, in the extensions of its answer: the caller counts and logs it, and gives it a trace id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailedPage {
+    /// Code of the answer.
+    pub code: &'static str,
+    /// Which case of it.
+    pub reason: &'static str,
+    /// The side that it is of.
+    pub side: Side,
+    /// What happened, as the page says it.
+    pub text: &'static str,
 }

@@ -14,7 +14,8 @@ use http::{Response, StatusCode};
 
 use crate::oidc::identity::NotAdmitted;
 use crate::shape;
-use crate::sign_in::event::SignInEvent;
+use crate::sign_in::event::{FailedPage, SignInEvent};
+use gateway_types::failed_request::Side;
 use gateway_types::token::NoRandomness;
 use page_look::{LonePage, STYLE};
 
@@ -64,6 +65,12 @@ pub(super) enum SignInPage {
     BadRequest,
     /// The system gave no random bytes.
     Unable,
+}
+
+/// A case of a code, and the side that it is of.
+struct Case {
+    reason: &'static str,
+    side: Side,
 }
 
 /// Status, `gateway-error` code, title and text.
@@ -175,6 +182,25 @@ impl SignInPage {
         }
     }
 
+    /// Returns the case of its code, and the side that it is of.
+    fn case(self) -> Case {
+        let of = |reason, side| Case { reason, side };
+        match self {
+            Self::LinkNotGood => of("link_not_good", Side::Client),
+            Self::SignInNeeded => of("sign_in_required", Side::Policy),
+            Self::TransferFailed => of("transfer_failed", Side::Client),
+            Self::ProviderUnavailable => of("provider_unavailable", Side::Replica),
+            Self::ProviderDenied => of("provider_denied", Side::Policy),
+            Self::ProviderFailed => of("provider_failed", Side::Replica),
+            Self::NotPending => of("not_pending", Side::Client),
+            Self::NotAdmitted(_) => of("not_admitted", Side::Policy),
+            Self::NotAVisit => of("not_a_visit", Side::Client),
+            Self::BadRequest => of("bad_request", Side::Client),
+            Self::Unable => of("randomness", Side::Replica),
+            Self::SignedOut | Self::StillSignedIn => of("none", Side::Client),
+        }
+    }
+
     /// Returns the reason of a failed sign-in, if this page reports one.
     fn failed_sign_in(self) -> Option<&'static str> {
         match self {
@@ -211,6 +237,8 @@ impl SignInPage {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(media));
         if let Some(code) = code {
             headers.insert(GATEWAY_ERROR, HeaderValue::from_static(code));
+            let Case { reason, side } = self.case();
+            response.extensions_mut().insert(FailedPage { code, reason, side, text });
         }
         if let Some(reason) = self.failed_sign_in() {
             let event = SignInEvent::Failed { how: "browser", reason, user: None };

@@ -9,7 +9,7 @@ use super::anonymous::count;
 use super::failures::RequestFacts;
 use super::{Edge, EdgeAnswer, Origin};
 use crate::address::Address;
-use gateway_auth::policy::{Because, Decision, Grant};
+use gateway_auth::policy::{Because, Decision, Grant, Purpose};
 use gateway_auth::request::OfferedCredential;
 use gateway_auth::sign_in::PageVisit;
 use gateway_http::respond::Failure;
@@ -47,6 +47,7 @@ impl Edge {
         match decision {
             Decision::Allow(grant) => {
                 known.is_owner = matches!(grant.because(), Because::Owner);
+                known.is_page_visit = shape.purpose == Purpose::PageVisit;
                 Ok(grant)
             }
             refused @ (Decision::SignIn | Decision::Unauthorized | Decision::NotFound | Decision::PortNotAllowed) => {

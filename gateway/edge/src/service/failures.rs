@@ -17,7 +17,8 @@ use super::refusals::{Refusal, Refusals};
 use crate::address::Address;
 use crate::traces::{FailureTrace, RequestTrace, TracedRequest, Tracer};
 use gateway_agents::registry::SessionWay;
-use gateway_http::respond::{self, EarlierFailure, Failure, PublicLinks, Wants};
+use gateway_auth::sign_in::event::FailedPage;
+use gateway_http::respond::{self, EarlierFailure, Failure, FailureFacts, PublicLinks, Wants};
 use gateway_net::limits::UsageLimits;
 use gateway_net::telemetry::{AnsweredBy, FailureLabels, Metrics, PhaseTimes};
 use gateway_store::wall_clock_ms;
@@ -40,6 +41,8 @@ pub struct RequestFacts {
     pub user: Option<UserName>,
     /// Whether that is the owner of the workspace.
     pub(super) is_owner: bool,
+    /// Whether a person opens a page: no app can read what its answer shows.
+    pub(super) is_page_visit: bool,
     /// Method of a request to a workspace.
     pub(super) method: Option<Method>,
     /// Its way to the app, once it was sent.
@@ -63,7 +66,17 @@ impl RequestFacts {
     /// Begins with nothing known.
     #[must_use]
     pub fn new(began: Instant) -> Self {
-        Self { began, address: None, port: None, user: None, is_owner: false, method: None, sent: None, trace: None }
+        Self {
+            began,
+            address: None,
+            port: None,
+            user: None,
+            is_owner: false,
+            is_page_visit: false,
+            method: None,
+            sent: None,
+            trace: None,
+        }
     }
 
     /// Begins with the user known.
@@ -291,7 +304,7 @@ impl Failures {
         self.metrics.took(AnsweredBy::Gateway, known.began.elapsed());
         self.log(&FailureLine::of(failure, &trace), known, origin);
         let mut response = respond::response(failure, form.wants, &self.links, &trace, form.is_head);
-        if known.is_owner && form.wants == Wants::Html && !form.is_head {
+        if known.is_owner && known.is_page_visit && form.wants == Wants::Html && !form.is_head {
             self.list_earlier(&mut response, &trace, known);
         }
         response
@@ -318,6 +331,22 @@ impl Failures {
             })
             .collect();
         respond::list_earlier(response, &earlier);
+    }
+
+    /// Counts and logs a page of the sign-in that reports a failure, and gives it a trace id as every other failure has.
+    #[must_use]
+    pub fn of_page(&self, mut response: Response<Bytes>, known: &RequestFacts, origin: &Origin) -> Response<Bytes> {
+        let Some(FailedPage { code, reason, side, text }) = response.extensions().get().copied() else {
+            return response;
+        };
+        let (trace, status) = (self.traces.next(), response.status());
+        let why = FailureWords { side, what: text, to_do: "Do as the page says, or open the address again." };
+        let detail = (reason != code).then_some(reason);
+        let line = FailureLine { message: "sign-in page reports a failure", code, detail, status, trace: &trace, why };
+        self.metrics.failed(&line.labels());
+        self.log(&line, known, origin);
+        respond::add_facts(&mut response, &FailureFacts { code, reason, side, trace: &trace });
+        response
     }
 
     /// Counts and logs the failure of a request that is not looked into, and makes its answer.

@@ -6,7 +6,7 @@ use http::request::Parts;
 use tokio::time::Instant;
 
 use super::anonymous::{overloaded, tried};
-use super::{Edge, EdgeAnswer, Origin, neighbours};
+use super::{Edge, EdgeAnswer, Origin, RequestFacts, neighbours};
 use crate::address::Address;
 use crate::body::ResponseBody;
 use gateway_auth::sign_in::PageVisit;
@@ -52,7 +52,7 @@ impl Edge {
         let answer = sign_in.finish(visit, answer).await;
         record_sign_in(&self.audit, &answer, origin);
         tried(parts, &answer, origin, now)?;
-        Ok(answer)
+        Ok(self.failures.of_page(answer, &RequestFacts::new(now), origin))
     }
 }
 

@@ -251,8 +251,8 @@ impl Edge {
         })
     }
 
-    /// Step 8. Raw bytes could claim any sender, and the agent believes what comes in at the ports of its own pages. At the SSH port a token
-    /// counts alone: a page that has a cookie could speak to a server there which asks for no password. By path, all ports are one
+    /// Step 8. Raw bytes could claim any sender, and the agent believes what comes in at the ports of its own pages. At the SSH port a
+    /// token counts alone: a page that has a cookie could speak to a server there which asks for no password. By path, all ports are one
     /// origin, so that a page of any app could speak to the terminal, or the request inspector, as its own page does.
     fn admit(&self, route: &GrantedRoute, is_tcp: bool) -> Result<RequestPermits, Failure> {
         let port: Port = route.grant.port();
@@ -280,7 +280,7 @@ impl Edge {
         let permits = self.admit(&route, is_tcp)?;
         let sent = Sent { at: Instant::now(), round_trip: route.session.tunnel.round_trip(), way: route.session.way() };
         known.sent = Some(sent);
-        known.trace = self.failures.tracer.begin(request.headers_mut(), known.user.is_some(), sent.at);
+        known.trace = self.failures.tracer.begin(request.headers_mut(), route.grant.user().is_some(), sent.at);
         if sent.way == SessionWay::Relay {
             self.failures.metrics.relayed();
         }

@@ -90,7 +90,10 @@ fn page_lists_earlier_failures_as_plain_words() {
     };
     list_earlier(&mut answer, &[earlier]);
     let page = std::str::from_utf8(answer.body()).unwrap();
-    assert!(page.contains("<td>119 min</td><td>3000</td><td>502</td><td>app</td><td>&lt;script&gt;</td>"), "{page}");
+    assert!(
+        page.contains("<li>119 min ago, port 3000: 502, app, &lt;script&gt;, trace <code>unknown</code></li>"),
+        "{page}"
+    );
     assert!(!page.contains("<script") && !page.contains("<b>"), "{page}");
     let mut problem = response(Failure::PortClosed, Wants::Json, &links(), "0af7", false);
     let before = problem.body().clone();

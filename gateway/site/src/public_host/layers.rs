@@ -125,7 +125,8 @@ pub(super) async fn sign_in_pages(
     let response = host.sign_in.finish(PageVisit::new(&parts, origin.peer), response).await;
     record_sign_in(&host.api.parts().audit, &response, origin);
     tried(&parts, &response, origin, now)?;
-    Ok(response.map(Body::from))
+    let known = RequestFacts::new(arrival.began);
+    Ok(host.failures.of_page(response, &known, origin).map(Body::from))
 }
 
 /// Identifies the visitor of a page, and counts unknown ones.

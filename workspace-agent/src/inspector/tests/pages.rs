@@ -38,7 +38,7 @@ fn content_of_a_hostile_app_is_text_on_every_page() {
     let filter = Filter { text: hostile(10), ..Filter::default() };
     let pages = [
         page::row(&exchange, &filter),
-        page::list(std::slice::from_ref(&exchange), &filter, 0),
+        page::list(vec![page::row(&exchange, &filter)], &filter, 0),
         page::exchange(&exchange, &filter, 0),
         page::edit(&exchange, &filter, 0),
         page::edit_again(&exchange, &filter, &super::super::replay::form(&exchange), &hostile(11)),
@@ -91,7 +91,7 @@ fn pages_run_no_script_but_their_own_and_are_not_framed() {
         assert!(policy.contains(part), "{part}");
     }
     assert!(!policy.contains("unsafe"));
-    let page = page::list(&[samples::fine()], &Filter::default(), 0);
+    let page = page::list(vec![page::row(&samples::fine(), &Filter::default())], &Filter::default(), 0);
     let inline = tags(&page).into_iter().find(|tag| tag.contains(" style=") || tag.contains(" on") || *tag == "style");
     assert_eq!(inline, None);
     for name in page.split("/assets/").skip(1).filter_map(|rest| rest.split('"').next()) {
