@@ -117,8 +117,7 @@ fn request(exchange: &Exchange) -> Value {
         let unpacked = unpacked(&exchange.request_body, &head.fields);
         let kind = value(&head.fields, "content-type").unwrap_or("application/octet-stream");
         let text = text(&unpacked);
-        let note =
-            if text.is_none() { Some("binary, left out".to_owned()) } else { comment(&unpacked).map(Into::into) };
+        let note = if text.is_none() { Some("binary, left out".to_owned()) } else { comment(&unpacked) };
         let mut post = json!({ "mimeType": kind, "text": text.unwrap_or_default() });
         if let (Some(post), Some(note)) = (post.as_object_mut(), note) {
             post.insert("comment".to_owned(), note.into());
