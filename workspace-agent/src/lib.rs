@@ -7,6 +7,7 @@
 //! * `labels` names the ports that listen: as a person did, else by the program there.
 //! * `terminal`: shells of this machine, and their page. They outlive their connections.
 //! * `inspector` records the exchanges between users and apps, and shows them to the workspace's owner.
+//! * `own_pages`: files of these two's pages, and what keeps other pages out.
 //! * `ssh`: an SSH server for each channel of its port.
 //! * `start_commands` reads what became of the commands with which a workspace in a pod began.
 //! * `busy` keeps the workspace awake while a command runs.
@@ -32,6 +33,7 @@ pub mod git_credential;
 pub mod inspector;
 mod labels;
 pub mod listening;
+mod own_pages;
 pub mod ports;
 pub mod program;
 pub mod ssh;

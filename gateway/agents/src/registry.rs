@@ -21,7 +21,7 @@ mod subject;
 
 pub use self::lease::{Credential, LeaseAction, Review, SessionLease};
 pub use self::ports::{AgentPorts, AgentReport};
-pub use self::returns::{AgentReturns, RETURN_OBJECTIVE, ReturnCounts};
+pub use self::returns::AgentReturns;
 pub use self::session::{Arrival, HoppedChannel, LiveSession, NewSession, PortMode, SessionWay};
 pub use self::subject::Subject;
 

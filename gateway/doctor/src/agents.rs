@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use doctor::ask::{self, AgentsAsked};
-use doctor::judge::{self, front};
+use doctor::judge::front;
 use doctor::{Check, Finding, FindingId, Outcome};
 
-use crate::way::{Way, bare};
+use crate::way::{Steps, Way, bare, certificate};
 use crate::{Installation, names, now_ms};
-use gateway_store::wall_clock;
 use gateway_types::PublicUrl;
 use gateway_workspaces::addresses::Addresses;
 
@@ -17,8 +16,7 @@ const CERTIFICATE: &str = "URL for agents: certificate";
 const RPC: &str = "URL for agents: HTTP/2";
 const TRAILERS: &str = "URL for agents: trailers";
 
-/// All checks in their order, for those that cannot be made.
-const ALL: [&str; 4] = [CONNECTION, CERTIFICATE, RPC, TRAILERS];
+const STEPS: Steps = Steps(&[CONNECTION, CERTIFICATE, RPC, TRAILERS]);
 
 const HTTP2: &[&[u8]] = &[b"h2"];
 const BOTH: &[&[u8]] = &[b"h2", b"http/1.1"];
@@ -39,50 +37,34 @@ pub(crate) fn url(it: &Installation) -> Option<PublicUrl> {
 /// Goes the way.
 pub(crate) async fn look(it: Arc<Installation>) -> Vec<Check> {
     let Some(url) = url(&it) else {
-        return left_out(CONNECTION, "no URL is known: name it with --agents-url");
+        return STEPS.left_out(CONNECTION, "no URL is known: name it with --agents-url");
     };
     let host = bare(url.host());
     if let Err(why) = names::addresses(host).await {
         let found = Finding::new(FindingId::DnsHostMissing, format!("{host}: {why}"));
         let is_told = host == bare(it.config.public_url.host());
         return if is_told {
-            left_out(CONNECTION, &format!("{host} has no address here: {why}"))
+            STEPS.left_out(CONNECTION, &format!("{host} has no address here: {why}"))
         } else {
-            broken(CONNECTION, found)
+            STEPS.broken(CONNECTION, found)
         };
     }
     match Way::new(&url, FindingId::AgentsUnreachable, &it) {
         Ok(way) => follow(&it, &way, host).await,
-        Err(found) => broken(CONNECTION, found),
+        Err(found) => STEPS.broken(CONNECTION, found),
     }
-}
-
-fn left_out(first: &str, why: &str) -> Vec<Check> {
-    ALL.iter().skip_while(|name| **name != first).map(|name| Check::skipped(*name, why)).collect()
-}
-
-fn broken(name: &'static str, found: Finding) -> Vec<Check> {
-    let rest = left_out(name, "there is no connection to ask on");
-    std::iter::once(Check::new(name, found)).chain(rest.into_iter().skip(1)).collect()
 }
 
 async fn follow(it: &Installation, way: &Way, host: &str) -> Vec<Check> {
     let connected = match way.connect(host, BOTH).await {
         Ok(connected) => connected,
-        Err(found) => return broken(CONNECTION, found),
+        Err(found) => return STEPS.broken(CONNECTION, found),
     };
     let mut checks = vec![Check::new(CONNECTION, Outcome::Passed(way.shown()))];
-    checks.push(match connected.not_after {
-        None => Check::skipped(CERTIFICATE, "there is no TLS"),
-        Some(not_after) => {
-            let of = format!("the certificate of {}", way.shown());
-            let found = judge::certificate_end(not_after.get(), wall_clock().get(), &of).into_iter().collect();
-            Check::new(CERTIFICATE, Outcome::of(found, format!("valid until {}", judge::day(not_after.get()))))
-        }
-    });
+    checks.push(certificate(CERTIFICATE, &connected, &format!("the certificate of {}", way.shown())));
     let asks_for_certificates = it.config.tls.agents.as_ref().and_then(|files| files.client_ca.as_ref());
     if asks_for_certificates.is_some_and(|authorities| authorities.required) {
-        checks.extend(left_out(RPC, "tls.agents.client_ca.required: only an agent's certificate is answered"));
+        checks.extend(STEPS.left_out(RPC, "tls.agents.client_ca.required: only an agent's certificate is answered"));
         return checks;
     }
     drop(connected);

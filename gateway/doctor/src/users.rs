@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use doctor::ask::{self, Silence};
-use doctor::judge::{self, front};
+use doctor::judge::front;
 use doctor::{Check, Finding, FindingId, Outcome};
 
-use crate::way::{Way, bare};
+use crate::way::{Steps, Way, bare, certificate, is_of_certificate};
 use crate::{Installation, SILENCE, names};
-use gateway_store::wall_clock;
 
 const CONNECTION: &str = "public URL: connection";
 const CERTIFICATE: &str = "public URL: certificate";
@@ -27,71 +26,46 @@ const HTTP1: &[&[u8]] = &[b"http/1.1"];
 pub(crate) async fn look(it: Arc<Installation>) -> Vec<Check> {
     let host = bare(it.config.public_url.host());
     if let Err(why) = names::addresses(host).await {
-        return left_out(CONNECTION, &format!("{host} has no address here: {why}"));
+        return STEPS.left_out(CONNECTION, &format!("{host} has no address here: {why}"));
     }
     match Way::new(&it.config.public_url, FindingId::PublicUnreachable, &it) {
         Ok(way) => follow(&it, &way, host).await,
-        Err(found) => broken(CONNECTION, found),
+        Err(found) => STEPS.broken(CONNECTION, found),
     }
 }
 
-/// All checks in their order, for those that cannot be made.
-const ALL: [&str; 6] = [CONNECTION, CERTIFICATE, ZONE, ANSWER, UPGRADE, IDLE];
-
-/// Leaves the checks from `first` on out.
-fn left_out(first: &str, why: &str) -> Vec<Check> {
-    ALL.iter().skip_while(|name| **name != first).map(|name| Check::skipped(*name, why)).collect()
-}
-
-/// Makes the check `name` of a finding, and leaves those behind it out.
-fn broken(name: &'static str, found: Finding) -> Vec<Check> {
-    let rest = left_out(name, "there is no connection to ask on");
-    std::iter::once(Check::new(name, found)).chain(rest.into_iter().skip(1)).collect()
-}
+const STEPS: Steps = Steps(&[CONNECTION, CERTIFICATE, ZONE, ANSWER, UPGRADE, IDLE]);
 
 async fn follow(it: &Installation, way: &Way, host: &str) -> Vec<Check> {
     let connected = match way.connect(host, BROWSERS).await {
         Ok(connected) => connected,
         Err(found) if is_of_certificate(&found) => {
             let mut checks = vec![Check::new(CONNECTION, Outcome::Passed(way.shown()))];
-            checks.extend(broken(CERTIFICATE, found));
+            checks.extend(STEPS.broken(CERTIFICATE, found));
             return checks;
         }
-        Err(found) => return broken(CONNECTION, found),
+        Err(found) => return STEPS.broken(CONNECTION, found),
     };
     let mut checks = vec![Check::new(CONNECTION, Outcome::Passed(way.shown()))];
-    checks.push(certificate(CERTIFICATE, &connected.not_after, &format!("the certificate of {}", way.shown())));
+    checks.push(certificate(CERTIFICATE, &connected, &format!("the certificate of {}", way.shown())));
     drop(connected.stream);
     let below = format!("{}.{}", names::made_up(), it.config.zone);
     match way.connect(&below, HTTP1).await {
         Err(found) if way.is_https() => {
-            checks.extend(broken(ZONE, found));
+            checks.extend(STEPS.broken(ZONE, found));
             return checks;
         }
         Err(found) => {
             checks.push(Check::skipped(ZONE, "there is no TLS"));
-            checks.extend(broken(ANSWER, found));
+            checks.extend(STEPS.broken(ANSWER, found));
             return checks;
         }
         Ok(connected) => {
-            checks.push(certificate(ZONE, &connected.not_after, &format!("the certificate for {below}")));
+            checks.push(certificate(ZONE, &connected, &format!("the certificate for {below}")));
             checks.extend(answers(it, way, &below, connected.stream).await);
         }
     }
     checks
-}
-
-fn is_of_certificate(found: &Finding) -> bool {
-    matches!(
-        found.id,
-        FindingId::CertificateExpired | FindingId::CertificateWrongName | FindingId::CertificateUntrusted
-    )
-}
-
-fn certificate(name: &'static str, not_after: &Option<gateway_types::UnixSeconds>, of: &str) -> Check {
-    let Some(not_after) = not_after else { return Check::skipped(name, "there is no TLS") };
-    let found = judge::certificate_end(not_after.get(), wall_clock().get(), of).into_iter().collect();
-    Check::new(name, Outcome::of(found, format!("valid until {}", judge::day(not_after.get()))))
 }
 
 /// Visits a page of a workspace that is not there, without and with an upgrade; then is silent, if that was asked for.
@@ -111,7 +85,7 @@ async fn answers(it: &Installation, way: &Way, below: &str, stream: ask::Stream)
     };
     if let Some(found) = fault {
         let mut checks = vec![Check::new(ANSWER, found)];
-        checks.extend(left_out(UPGRADE, "there is no gateway to ask"));
+        checks.extend(STEPS.left_out(UPGRADE, "there is no gateway to ask"));
         return checks;
     }
     let mut checks =

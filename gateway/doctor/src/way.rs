@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use doctor::ask::Origin;
 use doctor::judge;
-use doctor::{Finding, FindingId};
+use doctor::{Check, Finding, FindingId, Outcome};
 use http::uri::{Authority, Scheme};
 use tokio::time::timeout;
 use tunnel_link::causes;
 
 use crate::Installation;
 use gateway_net::dial::{DialError, DialedConnection, Dialer};
+use gateway_store::wall_clock;
 use gateway_types::PublicUrl;
 
 /// Longest time for one connection, with its handshake.
@@ -50,10 +51,7 @@ impl Way {
         let Ok(way) = Self::new(&url, self.absence, it) else { return false };
         match way.connect(bare(host), &[]).await {
             Ok(_) => true,
-            Err(found) => matches!(
-                found.id,
-                FindingId::CertificateExpired | FindingId::CertificateWrongName | FindingId::CertificateUntrusted
-            ),
+            Err(found) => is_of_certificate(&found),
         }
     }
 
@@ -84,6 +82,37 @@ impl Way {
     pub(crate) fn is_https(&self) -> bool {
         self.url.scheme().as_str() == "https"
     }
+}
+
+/// Checks along a way, in their order: one that fails leaves those behind it out.
+pub(crate) struct Steps(pub(crate) &'static [&'static str]);
+
+impl Steps {
+    /// Leaves the checks from `first` on out.
+    pub(crate) fn left_out(&self, first: &str, why: &str) -> Vec<Check> {
+        self.0.iter().skip_while(|name| **name != first).map(|name| Check::skipped(*name, why)).collect()
+    }
+
+    /// Makes the check `name` of a finding, and leaves those behind it out.
+    pub(crate) fn broken(&self, name: &'static str, found: Finding) -> Vec<Check> {
+        let rest = self.left_out(name, "there is no connection to ask on");
+        std::iter::once(Check::new(name, found)).chain(rest.into_iter().skip(1)).collect()
+    }
+}
+
+/// Checks the end of the certificate of a connection.
+pub(crate) fn certificate(name: &'static str, connected: &DialedConnection, of: &str) -> Check {
+    let Some(not_after) = connected.not_after else { return Check::skipped(name, "there is no TLS") };
+    let found = judge::certificate_end(not_after.get(), wall_clock().get(), of).into_iter().collect();
+    Check::new(name, Outcome::of(found, format!("valid until {}", judge::day(not_after.get()))))
+}
+
+/// Returns whether a finding is of a certificate, which a server with TLS showed.
+pub(crate) fn is_of_certificate(found: &Finding) -> bool {
+    matches!(
+        found.id,
+        FindingId::CertificateExpired | FindingId::CertificateWrongName | FindingId::CertificateUntrusted
+    )
 }
 
 /// Returns a host without the brackets of an IPv6 address.

@@ -203,13 +203,15 @@ impl Edge {
         let metrics = &self.failures.metrics;
         metrics.answered(response.status());
         metrics.took(known.answered_by(), now.saturating_duration_since(known.began));
-        if let Some(phases) = known.phases(now) {
-            metrics.phases(&phases);
+        let phases = known.phases(now);
+        if let Some(phases) = &phases {
+            metrics.phases(phases);
             if known.is_owner {
-                response.headers_mut().append(SERVER_TIMING, server_timing::of(&phases));
+                response.headers_mut().append(SERVER_TIMING, server_timing::of(phases));
             }
         }
-        self.failures.tracer.end(known.trace.as_deref(), &known.traced(now, response.status()));
+        let tracer = &self.failures.tracer;
+        tracer.end(known.trace.as_deref(), || known.traced(now, response.status(), phases));
     }
 
     /// Returns whether a request comes too late: this gateway drains, and is the only one. If others serve, what comes on a connection

@@ -118,9 +118,10 @@ impl Tracer {
         Some(Box::new(trace))
     }
 
-    /// Leaves the spans of a request, if it has a trace, or failed, or was slow.
-    pub(crate) fn end(&self, trace: Option<&RequestTrace>, request: &TracedRequest<'_>) {
+    /// Leaves the spans of a request, if it has a trace, or failed, or was slow. It is described only where there is a collector.
+    pub(crate) fn end<'a>(&self, trace: Option<&RequestTrace>, describe: impl FnOnce() -> TracedRequest<'a>) {
         let Some(active) = &self.0 else { return };
+        let request = &describe();
         if let Some(trace) = trace {
             return active.leave(trace, request);
         }

@@ -99,7 +99,7 @@ pub fn response(
     let mut response = Response::new(if method_is_head { Bytes::new() } else { Bytes::from(body) });
     *response.status_mut() = failure.status();
     let headers = response.headers_mut();
-    mark(headers, failure, trace);
+    mark(headers, &FailureFacts::of(failure, trace));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if wants == Wants::Html
@@ -199,33 +199,47 @@ pub struct FailureFacts<'a> {
     pub trace: &'a str,
 }
 
+impl<'a> FailureFacts<'a> {
+    fn of(failure: Failure, trace: &'a str) -> Self {
+        Self { code: failure.code(), reason: failure.reason(), side: failure.side(), trace }
+    }
+
+    /// Writes them into a head, but for the code.
+    fn mark(&self, headers: &mut HeaderMap) {
+        headers.insert(GATEWAY_REASON, HeaderValue::from_static(self.reason));
+        headers.insert(GATEWAY_SIDE, HeaderValue::from_static(self.side.as_str()));
+        if let Ok(trace) = HeaderValue::from_str(safe_trace(self.trace)) {
+            headers.insert(GATEWAY_TRACE, trace);
+        }
+    }
+
+    /// Writes them as a list of a page.
+    fn to_html(self) -> String {
+        let Self { code, reason, side, trace } = self;
+        format!(
+            "{FACTS}\n<dt>Code</dt><dd>{code}</dd>\n<dt>Reason</dt><dd>{reason}</dd>\n<dt>Side</dt><dd>{}</dd>\n\
+             <dt>Trace</dt><dd>{}</dd>\n</dl>\n",
+            side.as_str(),
+            safe_trace(trace)
+        )
+    }
+}
+
 /// Adds the facts to a page or problem document that was made elsewhere, and to its header.
 pub fn add_facts(response: &mut Response<Bytes>, facts: &FailureFacts<'_>) {
-    let FailureFacts { code, reason, side, trace } = *facts;
-    let trace = safe_trace(trace);
-    let headers = response.headers_mut();
-    headers.insert(GATEWAY_REASON, HeaderValue::from_static(reason));
-    headers.insert(GATEWAY_SIDE, HeaderValue::from_static(side.as_str()));
-    if let Ok(trace) = HeaderValue::from_str(trace) {
-        headers.insert(GATEWAY_TRACE, trace);
-    }
+    facts.mark(response.headers_mut());
     let body = match serde_json::from_slice::<serde_json::Value>(response.body()) {
         Ok(mut problem) => {
             if let Some(members) = problem.as_object_mut() {
-                members.insert("side".to_owned(), side.as_str().into());
-                members.insert("reason".to_owned(), reason.into());
-                members.insert("trace_id".to_owned(), trace.into());
+                members.insert("side".to_owned(), facts.side.as_str().into());
+                members.insert("reason".to_owned(), facts.reason.into());
+                members.insert("trace_id".to_owned(), safe_trace(facts.trace).into());
             }
             problem.to_string()
         }
         Err(_) => {
             let Ok(page) = std::str::from_utf8(response.body()) else { return };
-            let list = format!(
-                "{FACTS}\n<dt>Code</dt><dd>{code}</dd>\n<dt>Reason</dt><dd>{reason}</dd>\n<dt>Side</dt><dd>{}</dd>\n\
-                 <dt>Trace</dt><dd>{trace}</dd>\n</dl>\n</main>",
-                side.as_str()
-            );
-            page.replacen("</main>", &list, 1)
+            page.replacen("</main>", &format!("{}</main>", facts.to_html()), 1)
         }
     };
     *response.body_mut() = Bytes::from(body);
@@ -242,13 +256,9 @@ pub fn follow(response: &mut Response<Bytes>, failure: Failure) {
     response.headers_mut().insert(REFRESH, HeaderValue::from(seconds));
 }
 
-fn mark(headers: &mut HeaderMap, failure: Failure, trace: &str) {
-    headers.insert(GATEWAY_ERROR, HeaderValue::from_static(failure.code()));
-    headers.insert(GATEWAY_REASON, HeaderValue::from_static(failure.reason()));
-    headers.insert(GATEWAY_SIDE, HeaderValue::from_static(failure.side().as_str()));
-    if let Ok(trace) = HeaderValue::from_str(trace) {
-        headers.insert(GATEWAY_TRACE, trace);
-    }
+fn mark(headers: &mut HeaderMap, facts: &FailureFacts<'_>) {
+    headers.insert(GATEWAY_ERROR, HeaderValue::from_static(facts.code));
+    facts.mark(headers);
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
 }
@@ -261,13 +271,10 @@ fn safe_trace(trace_id: &str) -> &str {
 
 fn page(failure: Failure, links: &PublicLinks, trace: &str) -> String {
     let body = format!(
-        "<p>{}</p>\n<p class=\"hint\">{}</p>\n{FACTS}\n<dt>Code</dt><dd>{}</dd>\n<dt>Reason</dt><dd>{}</dd>\n\
-         <dt>Side</dt><dd>{}</dd>\n<dt>Trace</dt><dd>{trace}</dd>\n</dl>\n{}",
+        "<p>{}</p>\n<p class=\"hint\">{}</p>\n{}{}",
         failure.public_text(),
         failure.hint(),
-        failure.code(),
-        failure.reason(),
-        failure.side().as_str(),
+        FailureFacts::of(failure, trace).to_html(),
         links.line()
     );
     LonePage { title: failure.title(), head: "", body: &body, home: Some(&links.home) }.to_html()

@@ -400,6 +400,18 @@ host_of() {
 # visit ARGUMENTS… : curl as a signed-in program.
 visit() { curl -sS --max-time "${MAX_TIME:-60}" -H "gateway-authorization: Bearer ${USER_TOKEN:-none}" "$@"; }
 
+# provider_settings URL [LINE…] : the configuration of a gateway at this URL whose people sign in with the provider on port IDP, and the
+# client's secret; the lines go into its section `auth`. More sections can be appended.
+provider_settings() {
+  local url=$1
+  shift
+  (umask 077 && head -c 24 /dev/urandom | base64 | tr '+/' '-_' >"$OUT/client.secret")
+  {
+    printf '%s\n' 'zone = "localhost"' "public_url = \"$url\"" '[auth]' 'mode = "oidc"' "$@" '[auth.oidc]'
+    printf '%s\n' "issuer = \"http://127.0.0.1:$IDP\"" 'client_id = "gateway"' "client_secret_file = \"$OUT/client.secret\""
+  } >"$OUT/gateway.toml"
+}
+
 # The one-time link that dev mode prints; empty in direct mode.
 sign_in_link() {
   [ -n "$DIRECT" ] && return

@@ -10,20 +10,8 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/common.sh"
 choose_ports
 IDP=$(free_port)
 SITE=http://localhost:$PUBLIC
-(umask 077 && head -c 24 /dev/urandom | base64 | tr '+/' '-_' >"$OUT/client.secret")
-cat >"$OUT/gateway.toml" <<TOML
-zone = "localhost"
-public_url = "$SITE"
-[auth]
-mode = "oidc"
-admin_group = "operators"
-[auth.oidc]
-issuer = "http://127.0.0.1:$IDP"
-client_id = "gateway"
-client_secret_file = "$OUT/client.secret"
-[audit]
-path = "$OUT/audit.log"
-TOML
+provider_settings "$SITE" 'admin_group = "operators"'
+printf '[audit]\npath = "%s"\n' "$OUT/audit.log" >>"$OUT/gateway.toml"
 spawn provider node "$APPS/provider.mjs" "$IDP" "$SITE" gateway "$OUT/client.secret"
 wait_port provider "$IDP"
 start_gateway

@@ -9,17 +9,7 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/common.sh"
 choose_ports
 IDP=$(free_port) SHOP=$(free_port)
 SITE=http://localhost:$PUBLIC
-(umask 077 && head -c 24 /dev/urandom | base64 | tr '+/' '-_' >"$OUT/client.secret")
-cat >"$OUT/gateway.toml" <<TOML
-zone = "localhost"
-public_url = "$SITE"
-[auth]
-mode = "oidc"
-[auth.oidc]
-issuer = "http://127.0.0.1:$IDP"
-client_id = "gateway"
-client_secret_file = "$OUT/client.secret"
-TOML
+provider_settings "$SITE"
 spawn provider node "$APPS/provider.mjs" "$IDP" "$SITE" gateway "$OUT/client.secret"
 spawn shop node "$APPS/shop.mjs" "$SHOP"
 wait_port provider "$IDP"

@@ -12,20 +12,9 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/common.sh"
 
 choose_ports
 IDP=$(free_port) APP=$(free_port) TCP=$(free_port) GRPC=$(free_port)
-(umask 077 && head -c 24 /dev/urandom | base64 | tr '+/' '-_' >"$OUT/client.secret")
+provider_settings "http://localhost:$PUBLIC"
+printf '[audit]\npath = "%s"\n' "$OUT/audit.log" >>"$OUT/gateway.toml"
 CONFIG=$OUT/gateway.toml
-cat >"$CONFIG" <<TOML
-zone = "localhost"
-public_url = "http://localhost:$PUBLIC"
-[auth]
-mode = "oidc"
-[auth.oidc]
-issuer = "http://127.0.0.1:$IDP"
-client_id = "gateway"
-client_secret_file = "$OUT/client.secret"
-[audit]
-path = "$OUT/audit.log"
-TOML
 # Everybody is at the same address here.
 GATEWAY_ENV+=("GATEWAY_LIMITS__CONNECTIONS=4000" "GATEWAY_LIMITS__CONNECTIONS_PER_ADDRESS=4000" "GATEWAY_LIMITS__REQUESTS_PER_ADDRESS=4000")
 spawn provider node "$APPS/provider.mjs" "$IDP" "http://localhost:$PUBLIC" gateway "$OUT/client.secret"

@@ -9,17 +9,7 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/common.sh"
 choose_ports
 IDP=$(free_port) USERS=$(free_port) LINKS=$(free_port)
 SITE=http://localhost:$USERS
-(umask 077 && head -c 24 /dev/urandom | base64 | tr '+/' '-_' >"$OUT/client.secret")
-cat >"$OUT/gateway.toml" <<TOML
-zone = "localhost"
-public_url = "$SITE"
-[auth]
-mode = "oidc"
-[auth.oidc]
-issuer = "http://127.0.0.1:$IDP"
-client_id = "gateway"
-client_secret_file = "$OUT/client.secret"
-TOML
+provider_settings "$SITE"
 # What can be cut: the way of users to the gateway, and the agent's link.
 spawn users python3 "$APPS/relay.py" "$USERS" "$PUBLIC"
 spawn links python3 "$APPS/relay.py" "$LINKS" "$AGENTS"

@@ -1,16 +1,12 @@
 //! The inspector's pages. Templates escape all that they are given, and no answer may run a script but the page's own.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use askama::Template;
 use bytes::Bytes;
-use http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, IF_NONE_MATCH,
-    REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
-};
-use http::{HeaderMap, Response, StatusCode};
+use http::header::HeaderValue;
+use http::{HeaderMap, Response};
 use http_body_util::Full;
 use jiff::tz::TimeZone;
 
@@ -20,6 +16,7 @@ use super::replay::{self, Edited};
 use super::shown::{Shown, hexadecimal, shown};
 use super::websocket::opcode_word;
 use super::{curl, har};
+use crate::own_pages::{self, Asset, IMAGE, Policies, SCRIPT, STYLE};
 
 /// Longest target in a list, in characters.
 const TARGET_CHARS: usize = 300;
@@ -31,66 +28,24 @@ const MESSAGE_HEX_BYTES: usize = 64;
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; \
      form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
-/// A file of the pages.
-struct Asset {
-    name: &'static str,
-    kind: &'static str,
-    text: &'static str,
-}
-
 static ASSETS: [Asset; 4] = [
-    Asset { name: "look.css", kind: "text/css; charset=utf-8", text: page_look::STYLE },
-    Asset { name: "icon.svg", kind: "image/svg+xml", text: page_look::ICON },
-    Asset { name: "inspector.css", kind: "text/css; charset=utf-8", text: include_str!("../../assets/inspector.css") },
-    Asset {
-        name: "inspector.js",
-        kind: "text/javascript; charset=utf-8",
-        text: include_str!("../../assets/inspector.js"),
-    },
+    Asset::new("look.css", STYLE, page_look::STYLE.as_bytes()),
+    Asset::new("icon.svg", IMAGE, page_look::ICON.as_bytes()),
+    Asset::new("inspector.css", STYLE, include_bytes!("../../assets/inspector.css")),
+    Asset::new("inspector.js", SCRIPT, include_bytes!("../../assets/inspector.js")),
 ];
 
-/// Tells these files from those that another agent has under the same names.
-static TAG: LazyLock<Option<HeaderValue>> = LazyLock::new(|| {
-    let mut hasher = DefaultHasher::new();
-    for asset in &ASSETS {
-        asset.text.hash(&mut hasher);
-    }
-    HeaderValue::try_from(format!("\"{:016x}\"", hasher.finish())).ok()
-});
+static TAG: LazyLock<Option<HeaderValue>> = LazyLock::new(|| own_pages::tag(&ASSETS));
 
 /// Returns a file of the pages.
 pub(super) fn asset(name: &str, asked: &HeaderMap) -> Option<Response<Full<Bytes>>> {
-    let asset = ASSETS.iter().find(|asset| asset.name == name)?;
-    let tag = TAG.as_ref()?;
-    let is_known = asked.get_all(IF_NONE_MATCH).iter().any(|known| known == tag);
-    let mut answer = Response::new(if is_known { Full::default() } else { Full::from(asset.text) });
-    if is_known {
-        *answer.status_mut() = StatusCode::NOT_MODIFIED;
-    }
-    let headers = answer.headers_mut();
-    headers.insert(ETAG, tag.clone());
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(asset.kind));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
-    Some(answer)
+    own_pages::asset(&ASSETS, TAG.as_ref(), name, asked)
 }
 
 /// Adds to every answer the fields that keep other pages out of these.
 pub(super) fn protect(headers: &mut HeaderMap) {
-    if !headers.contains_key(CACHE_CONTROL) {
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    }
-    let fields = [
-        (CONTENT_SECURITY_POLICY, POLICY),
-        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (X_FRAME_OPTIONS, "DENY"),
-        // With less, a browser would not say where a form was sent from.
-        (REFERRER_POLICY, "same-origin"),
-        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
-        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
-    ];
-    for (name, value) in fields {
-        headers.insert(name, HeaderValue::from_static(value));
-    }
+    // With less, a browser would not say where a form was sent from.
+    own_pages::protect(headers, Policies { content: POLICY, referrer: "same-origin" });
 }
 
 /// An exchange in the list.

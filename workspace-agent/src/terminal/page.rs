@@ -1,59 +1,28 @@
 //! The page, and the header fields that protect it.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::LazyLock;
 
-use ::http::header::{
-    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderName, HeaderValue,
-    IF_NONE_MATCH, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
-};
-use ::http::{HeaderMap, Response, StatusCode};
+use ::http::header::{CONTENT_TYPE, HeaderValue};
+use ::http::{HeaderMap, Response};
 use bytes::Bytes;
 use http_body_util::Full;
 
-/// A file of the page.
-struct Asset {
-    name: &'static str,
-    kind: &'static str,
-    bytes: &'static [u8],
-    /// Kept as `gzip` made it, and sent so: every browser reads that.
-    is_compressed: bool,
-}
-
-const SCRIPT: &str = "text/javascript; charset=utf-8";
-const STYLE: &str = "text/css; charset=utf-8";
-const IMAGE: &str = "image/svg+xml";
-const TEXT: &str = "text/plain; charset=utf-8";
+use crate::own_pages::{self, Asset, IMAGE, Policies, SCRIPT, STYLE, TEXT};
 
 static ASSETS: [Asset; 10] = [
-    own("look.css", STYLE, page_look::STYLE.as_bytes()),
-    own("icon.svg", IMAGE, page_look::ICON.as_bytes()),
-    own("terminal.css", STYLE, include_bytes!("../../assets/terminal.css")),
-    own("terminal.js", SCRIPT, include_bytes!("../../assets/terminal.js")),
-    own("connection.js", SCRIPT, include_bytes!("../../assets/connection.js")),
-    own("emulator.js", SCRIPT, include_bytes!("../../assets/emulator.js")),
-    foreign("xterm.mjs", SCRIPT, include_bytes!("../../assets/xterm/xterm.mjs.gz")),
-    foreign("addon-fit.mjs", SCRIPT, include_bytes!("../../assets/xterm/addon-fit.mjs.gz")),
-    foreign("xterm.css", STYLE, include_bytes!("../../assets/xterm/xterm.css.gz")),
-    own("xterm-license.txt", TEXT, include_bytes!("../../assets/xterm/LICENSE")),
+    Asset::new("look.css", STYLE, page_look::STYLE.as_bytes()),
+    Asset::new("icon.svg", IMAGE, page_look::ICON.as_bytes()),
+    Asset::new("terminal.css", STYLE, include_bytes!("../../assets/terminal.css")),
+    Asset::new("terminal.js", SCRIPT, include_bytes!("../../assets/terminal.js")),
+    Asset::new("connection.js", SCRIPT, include_bytes!("../../assets/connection.js")),
+    Asset::new("emulator.js", SCRIPT, include_bytes!("../../assets/emulator.js")),
+    Asset::compressed("xterm.mjs", SCRIPT, include_bytes!("../../assets/xterm/xterm.mjs.gz")),
+    Asset::compressed("addon-fit.mjs", SCRIPT, include_bytes!("../../assets/xterm/addon-fit.mjs.gz")),
+    Asset::compressed("xterm.css", STYLE, include_bytes!("../../assets/xterm/xterm.css.gz")),
+    Asset::new("xterm-license.txt", TEXT, include_bytes!("../../assets/xterm/LICENSE")),
 ];
 
-const fn own(name: &'static str, kind: &'static str, bytes: &'static [u8]) -> Asset {
-    Asset { name, kind, bytes, is_compressed: false }
-}
-
-const fn foreign(name: &'static str, kind: &'static str, bytes: &'static [u8]) -> Asset {
-    Asset { name, kind, bytes, is_compressed: true }
-}
-
-/// Tells these files from those that another agent has under the same names.
-static TAG: LazyLock<Option<HeaderValue>> = LazyLock::new(|| {
-    let mut hasher = DefaultHasher::new();
-    for asset in &ASSETS {
-        asset.bytes.hash(&mut hasher);
-    }
-    HeaderValue::try_from(format!("\"{:016x}\"", hasher.finish())).ok()
-});
+static TAG: LazyLock<Option<HeaderValue>> = LazyLock::new(|| own_pages::tag(&ASSETS));
 
 /// Content security policy: scripts and answers of this origin only. The emulator writes the colours that programs ask
 /// for into style elements of its own, hence the one thing that is allowed inline.
@@ -71,43 +40,19 @@ pub(super) fn index() -> Response<Full<Bytes>> {
 
 /// Returns a file of the page.
 pub(super) fn asset(name: &str, asked: &HeaderMap) -> Option<Response<Full<Bytes>>> {
-    let asset = ASSETS.iter().find(|asset| asset.name == name)?;
-    let tag = TAG.as_ref()?;
-    let is_known = asked.get_all(IF_NONE_MATCH).iter().any(|known| known == tag);
-    let mut response = Response::new(if is_known { Full::default() } else { Full::from(asset.bytes) });
-    if is_known {
-        *response.status_mut() = StatusCode::NOT_MODIFIED;
-    }
-    let headers = response.headers_mut();
-    headers.insert(ETAG, tag.clone());
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(asset.kind));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
-    if asset.is_compressed {
-        headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-    }
-    Some(response)
+    own_pages::asset(&ASSETS, TAG.as_ref(), name, asked)
 }
 
 /// Adds to every answer the fields that keep other pages out of this one.
 pub(super) fn protect(headers: &mut HeaderMap) {
-    if !headers.contains_key(CACHE_CONTROL) {
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    }
-    let fields = [
-        (CONTENT_SECURITY_POLICY, POLICY),
-        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (X_FRAME_OPTIONS, "DENY"),
-        (REFERRER_POLICY, "no-referrer"),
-        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
-        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
-    ];
-    for (name, value) in fields {
-        headers.insert(name, HeaderValue::from_static(value));
-    }
+    own_pages::protect(headers, Policies { content: POLICY, referrer: "no-referrer" });
 }
 
 #[cfg(test)]
 mod tests {
+    use ::http::StatusCode;
+    use ::http::header::{CONTENT_ENCODING, ETAG, IF_NONE_MATCH};
+
     use super::*;
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Time within which an agent should be back: a redial after a broken link, with room for a slow network.
-pub const RETURN_OBJECTIVE: Duration = Duration::from_secs(10);
+const RETURN_OBJECTIVE: Duration = Duration::from_secs(10);
 
 /// Counts of agents that lost the link of their session.
 #[derive(Debug, Default)]
@@ -13,9 +13,6 @@ pub struct AgentReturns {
     late: AtomicU64,
     never: AtomicU64,
 }
-
-/// The counts, by the words of their label.
-pub type ReturnCounts = [(&'static str, u64); 3];
 
 impl AgentReturns {
     /// Counts an agent that was back after a while.
@@ -29,9 +26,9 @@ impl AgentReturns {
         self.never.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the counts.
+    /// Returns the counts, by the words of their label.
     #[must_use]
-    pub fn counts(&self) -> ReturnCounts {
+    pub fn counts(&self) -> [(&'static str, u64); 3] {
         let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
         [("in_time", count(&self.in_time)), ("late", count(&self.late)), ("never", count(&self.never))]
     }

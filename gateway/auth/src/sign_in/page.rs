@@ -67,10 +67,13 @@ pub(super) enum SignInPage {
     Unable,
 }
 
-/// A case of a code, and the side that it is of.
+/// A failure that a page reports.
 struct Case {
+    /// Which case of its code.
     reason: &'static str,
     side: Side,
+    /// Whether a user tried to sign in.
+    is_attempt: bool,
 }
 
 /// Status, `gateway-error` code, title and text.
@@ -182,42 +185,29 @@ impl SignInPage {
         }
     }
 
-    /// Returns the case of its code, and the side that it is of.
-    fn case(self) -> Case {
-        let of = |reason, side| Case { reason, side };
+    /// Returns the failure that this page reports, if it reports one.
+    fn case(self) -> Option<Case> {
+        let attempt = |reason, side| Some(Case { reason, side, is_attempt: true });
+        let other = |reason, side| Some(Case { reason, side, is_attempt: false });
         match self {
-            Self::LinkNotGood => of("link_not_good", Side::Client),
-            Self::SignInNeeded => of("sign_in_required", Side::Policy),
-            Self::TransferFailed => of("transfer_failed", Side::Client),
-            Self::ProviderUnavailable => of("provider_unavailable", Side::Replica),
-            Self::ProviderDenied => of("provider_denied", Side::Policy),
-            Self::ProviderFailed => of("provider_failed", Side::Replica),
-            Self::NotPending => of("not_pending", Side::Client),
-            Self::NotAdmitted(_) => of("not_admitted", Side::Policy),
-            Self::NotAVisit => of("not_a_visit", Side::Client),
-            Self::BadRequest => of("bad_request", Side::Client),
-            Self::Unable => of("randomness", Side::Replica),
-            Self::SignedOut | Self::StillSignedIn => of("none", Side::Client),
+            Self::LinkNotGood => attempt("link_not_good", Side::Client),
+            Self::TransferFailed => attempt("transfer_failed", Side::Client),
+            Self::ProviderUnavailable => attempt("provider_unavailable", Side::Replica),
+            Self::ProviderDenied => attempt("provider_denied", Side::Policy),
+            Self::ProviderFailed => attempt("provider_failed", Side::Replica),
+            Self::NotPending => attempt("not_pending", Side::Client),
+            Self::NotAdmitted(_) => attempt("not_admitted", Side::Policy),
+            Self::SignInNeeded => other("sign_in_required", Side::Policy),
+            Self::NotAVisit => other("not_a_visit", Side::Client),
+            Self::BadRequest => other("bad_request", Side::Client),
+            Self::Unable => other("randomness", Side::Replica),
+            Self::SignedOut | Self::StillSignedIn => None,
         }
     }
 
     /// Returns the reason of a failed sign-in, if this page reports one.
     fn failed_sign_in(self) -> Option<&'static str> {
-        match self {
-            Self::LinkNotGood => Some("link_not_good"),
-            Self::TransferFailed => Some("transfer_failed"),
-            Self::ProviderUnavailable => Some("provider_unavailable"),
-            Self::ProviderDenied => Some("provider_denied"),
-            Self::ProviderFailed => Some("provider_failed"),
-            Self::NotPending => Some("not_pending"),
-            Self::NotAdmitted(_) => Some("not_admitted"),
-            Self::SignInNeeded
-            | Self::SignedOut
-            | Self::StillSignedIn
-            | Self::NotAVisit
-            | Self::BadRequest
-            | Self::Unable => None,
-        }
+        self.case().filter(|case| case.is_attempt).map(|case| case.reason)
     }
 
     /// Renders the page: HTML for browsers, a problem document (RFC 9457) for programs.
@@ -237,7 +227,8 @@ impl SignInPage {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(media));
         if let Some(code) = code {
             headers.insert(GATEWAY_ERROR, HeaderValue::from_static(code));
-            let Case { reason, side } = self.case();
+        }
+        if let (Some(code), Some(Case { reason, side, .. })) = (code, self.case()) {
             response.extensions_mut().insert(FailedPage { code, reason, side, text });
         }
         if let Some(reason) = self.failed_sign_in() {

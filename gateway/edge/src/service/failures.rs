@@ -99,13 +99,13 @@ impl RequestFacts {
         Some(PhaseTimes { queue: at.saturating_duration_since(self.began), tunnel, app: waited.saturating_sub(tunnel) })
     }
 
-    /// Describes the request for its trace.
-    pub(super) fn traced(&self, now: Instant, status: StatusCode) -> TracedRequest<'_> {
+    /// Describes the request for its trace, but for its failure.
+    pub(super) fn traced(&self, now: Instant, status: StatusCode, phases: Option<PhaseTimes>) -> TracedRequest<'_> {
         TracedRequest {
             method: self.method.as_ref(),
             began: self.began,
             ended: now,
-            phases: self.phases(now),
+            phases,
             way: self.sent.map(|sent| match sent.way {
                 SessionWay::Direct => "direct",
                 SessionWay::Relay => "relay",
@@ -158,16 +158,21 @@ impl From<Failure> for FailureWords {
 }
 
 impl FailureLine<'_> {
+    /// Returns its reason: the detail, or the code where that covers one case.
+    fn reason(&self) -> &'static str {
+        self.detail.unwrap_or(self.code)
+    }
+
     /// Returns the labels under which it is counted.
     #[must_use]
     pub fn labels(&self) -> FailureLabels {
-        FailureLabels { code: self.code, reason: self.detail.unwrap_or(self.code), side: self.why.side.as_str() }
+        FailureLabels { code: self.code, reason: self.reason(), side: self.why.side.as_str() }
     }
 }
 
 /// Returns the labels under which a failure is counted.
-pub(super) fn labels(failure: Failure) -> FailureLabels {
-    FailureLabels { code: failure.code(), reason: failure.reason(), side: failure.side().as_str() }
+fn labels(failure: Failure) -> FailureLabels {
+    FailureLine::of(failure, "").labels()
 }
 
 /// Limits of workspace hosts without a key, as [`Failure::Overloaded`] names them.
@@ -252,7 +257,7 @@ impl Failures {
         let user = known.user.as_ref().map(UserName::as_str);
         let took_ms = u64::try_from(now.saturating_duration_since(known.began).as_millis()).unwrap_or(u64::MAX);
         let (status, peer) = (status.as_u16(), origin.peer);
-        let (side, reason) = (why.side.as_str(), detail.unwrap_or(code));
+        let (side, reason) = (why.side.as_str(), line.reason());
         if origin.guest.may_be_told_of(now.into_std()) {
             let at_ms = wall_clock_ms();
             self.refusals.note(Refusal {
@@ -281,7 +286,8 @@ impl Failures {
                 address: Some(peer.to_canonical().to_string()),
             });
             let failure = Some(FailureTrace { reason, side: why.side, trace });
-            self.tracer.end(known.trace.as_deref(), &TracedRequest { failure, ..known.traced(now, line.status) });
+            let describe = || TracedRequest { failure, ..known.traced(now, line.status, known.phases(now)) };
+            self.tracer.end(known.trace.as_deref(), describe);
             info!(code, reason, side, status, host, workspace, port, user, took_ms, trace, %peer, "{message}");
         } else {
             debug!(code, reason, side, status, host, workspace, port, user, took_ms, trace, %peer, "{message}");
