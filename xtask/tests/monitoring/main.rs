@@ -12,6 +12,7 @@
 )]
 
 mod dashboard;
+mod references;
 mod rules;
 mod runbooks;
 mod source;
@@ -87,6 +88,22 @@ fn every_expression_names_metrics_that_a_gateway_has() {
     for expression in expressions {
         let missing: Vec<&str> = names(expression).into_iter().filter(|name| !is_there(name)).collect();
         assert!(missing.is_empty(), "no gateway has {missing:?}: {expression}");
+    }
+}
+
+#[test]
+fn every_runbook_names_commands_keys_and_metrics_that_are_there() {
+    let source = Source::read();
+    let references = references::References::read(&source);
+    let is_there = |name: &str| source.metrics.iter().any(|metric| metric.has(name));
+    for alert in &source.alerts {
+        let missing = references.missing(alert);
+        assert!(missing.is_empty(), "the runbook of {} names what no reference has: {missing:?}", alert.name);
+        let steps = alert.check.iter().chain(&alert.mend);
+        let quoted =
+            steps.flat_map(|step| step.split('`').skip(1).step_by(2)).filter(|text| !text.starts_with("curl "));
+        let unknown: Vec<&str> = quoted.flat_map(names).filter(|name| !is_there(name)).collect();
+        assert!(unknown.is_empty(), "the runbook of {} names metrics that no gateway has: {unknown:?}", alert.name);
     }
 }
 
