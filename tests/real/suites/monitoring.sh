@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Prometheus scrapes three replicas under load: its rules are good, every question of the dashboard is answered, and each alert is fired by
-# the fault that it is for. A request of Chromium leaves one trace over two replicas and the app.
+# the fault that it is for, and ends when its runbook was followed. A request of Chromium leaves one trace over two replicas and the app.
 source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/common.sh"
 
 [ -n "$DIRECT" ] && { echo "monitoring: nothing to check without the gateway"; finish; }
@@ -10,6 +10,7 @@ RULES=$ROOT/deploy/monitoring
 export GATEWAY_TUNNEL__WINDOW_INITIAL=64KiB GATEWAY_TUNNEL__WINDOW_MAX=256KiB GATEWAY_TUNNEL__SESSION_BUDGET=256KiB
 export GATEWAY_TUNNEL__REPLICA_BUDGET=256KiB GATEWAY_TUNNEL__OWNER_BUDGET=256KiB GATEWAY_TUNNEL__RESUME_GRACE=2s
 export GATEWAY_LIMITS__FAILED_SIGN_INS_PER_MINUTE=20
+CERTIFICATE_DAYS=90
 OTLP_PORT=$(free_port)
 export GATEWAY_TRACES__COLLECTOR=http://127.0.0.1:$OTLP_PORT/v1/traces GATEWAY_TRACES__ONE_IN=0
 source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/three-replicas.sh"
@@ -28,14 +29,14 @@ user_token
 spawn_agent agent "$WORKSPACE"
 until_ok 20 attached "$WORKSPACE" || give_up "the agent does not attach: $(tail -n 1 "$OUT/agent.log")"
 ENDS_ADMIN=$(free_port)
-certificate ends DNS:localhost >>"$OUT/openssl.log" 2>&1
+CERTIFICATE_DAYS=2 certificate ends DNS:localhost >>"$OUT/openssl.log" 2>&1
 spawn ends env NO_COLOR=1 GATEWAY_LISTEN__PUBLIC="127.0.0.1:$(free_port)" GATEWAY_LISTEN__AGENTS="127.0.0.1:$(free_port)" \
   GATEWAY_LISTEN__ADMIN="127.0.0.1:$ENDS_ADMIN" GATEWAY_STORE__URL=sqlite::memory: GATEWAY_TLS__PUBLIC__CERT="$OUT/ends.pem" \
   GATEWAY_TLS__PUBLIC__KEY="$OUT/ends.key" "$REAL_GATEWAY" serve
 wait_port ends "$ENDS_ADMIN"
 
-# The same rules, with every wait cut to a second.
-sed -E 's/^( +for:) .*/\1 1s/' "$RULES/rules.yaml" >"$OUT/rules.yaml"
+# The same rules, with every wait cut to a second, and short windows: an alert is to end while the suite looks on.
+sed -E 's/^( +for:) .*/\1 1s/; /expr:/{s/\[(5|10)m\]/[10s]/g; s/\[(30m|1h)\]/[12s]/g}' "$RULES/rules.yaml" >"$OUT/rules.yaml"
 PROMETHEUS=$(free_port)
 target() { printf '      - targets: ["127.0.0.1:%s"]\n        labels: { replica: "%s" }\n' "$1" "$2"; }
 {
@@ -55,6 +56,7 @@ scraped() { [ "$(query 'sum(up) == 4')" = 1 ]; }
 check "Prometheus scrapes three replicas and the fourth gateway" until_ok 20 scraped
 firing() { curl -s --max-time 10 "http://127.0.0.1:$PROMETHEUS/api/v1/alerts" | jq -r '.data.alerts[] | select(.state == "firing") | .labels.alertname' | sort -u; }
 fires() { firing | grep -qx "$1"; }
+is_silent() { ! fires "$1"; }
 
 # --- requests, refusals, failures: every question is answered -----------------------------------------------------------
 spawn load env REAL_CREDENTIALS="token $USER_TOKEN" node "$APPS/steady_load.mjs" --connect "127.0.0.1:$PUBLIC" \
@@ -89,6 +91,7 @@ spawn flood env REAL_CREDENTIALS="token not-good" node "$APPS/steady_load.mjs" -
   --host "$(host_of "$ECHO_PORT")" --rate 300 --bearable 100000 --until-file "$OUT/flooded"
 check "a flood fires GatewayLimitsReached" until_ok 20 fires GatewayLimitsReached
 touch "$OUT/flooded"
+check "which ends with the flood" until_ok 30 is_silent GatewayLimitsReached
 # Downloads without a reader.
 for number in $(seq 16); do
   spawn "stalled-$number" curl -s --limit-rate 1 -o /dev/null -H "gateway-authorization: Bearer $USER_TOKEN" \
@@ -96,17 +99,29 @@ for number in $(seq 16); do
 done
 check "a full budget fires GatewayBudgetFull" until_ok 20 fires GatewayBudgetFull
 for number in $(seq 16); do alive "stalled-$number" && signal KILL "stalled-$number"; done
+check "which ends when its users are gone" until_ok 30 is_silent GatewayBudgetFull
 # Agents that do not come back.
 for number in 1 2 3; do spawn_agent "gone-$number" "gone-$number"; done
 for number in 1 2 3; do until_ok 20 attached "gone-$number" || fail "the agent $number does not attach"; done
 for number in 1 2 3; do signal KILL "gone-$number"; done
 check "agents that do not come back fire GatewayAgentsStayAwayFast" until_ok 30 fires GatewayAgentsStayAwayFast
+for number in 1 2 3; do spawn_agent "gone-$number" "gone-$number"; done
+check "which ends when they are started again" until_ok 30 is_silent GatewayAgentsStayAwayFast
+# A certificate that ends soon, and a new one in its place.
+certificate new DNS:localhost >>"$OUT/openssl.log" 2>&1
+fires GatewayCertificateEnds || fail "GatewayCertificateEnds does not fire"
+mv "$OUT/new.key" "$OUT/ends.key" && mv "$OUT/new.pem" "$OUT/ends.pem"
+check "a certificate that is replaced ends GatewayCertificateEnds without a restart" until_ok 30 is_silent GatewayCertificateEnds
 # A lost replica: its agent's users at another one fail for a moment.
 signal KILL "$held"
 check "a lost replica fires GatewayReplicaLost" until_ok 20 fires GatewayReplicaLost
+start "$held"
+check "which ends when it is started again" until_ok 30 is_silent GatewayReplicaLost
 # A store that is killed: what happens then is no fault of the apps.
 signal KILL postgres
 check "a killed store fires GatewayStoreAway" until_ok 20 fires GatewayStoreAway
+start_server
+check "which ends when it is started again, and no replica is" until_ok 30 is_silent GatewayStoreAway
 touch "$OUT/loaded"
 firing >"$OUT/firing.txt"
 collect load 60
