@@ -17,7 +17,7 @@ create_authority() {
 # certificate NAME SUBJECT : for one kind of name and the name, as in `URI:spiffe://localhost/replica`.
 certificate() {
   openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "$OUT/$1.key" -out "$OUT/$1.csr" -subj "/CN=$1" &&
-    openssl x509 -req -in "$OUT/$1.csr" -CA "$OUT/ca.pem" -CAkey "$OUT/ca.key" -CAcreateserial -days 2 -out "$OUT/$1.pem" \
+    openssl x509 -req -in "$OUT/$1.csr" -CA "$OUT/ca.pem" -CAkey "$OUT/ca.key" -CAcreateserial -days "${CERTIFICATE_DAYS:-2}" -out "$OUT/$1.pem" \
       -extfile <(printf 'subjectAltName=%s\nextendedKeyUsage=serverAuth,clientAuth\n' "$2")
 }
 
