@@ -3,16 +3,50 @@
 import { execFile } from "node:child_process";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { check, end, ok, fail, open, options, signIn, until } from "../lib/browser.mjs";
+import { check, end, ok, fail, open, options, signIn, signInAs, until } from "../lib/browser.mjs";
+import { Visitor } from "../lib/visitor.mjs";
 
 const given = options();
-const { out, link, public: users, agents, admin, secure, workspace } = given;
+const { out, link, public: users, agents, admin, workspace } = given;
 const token = process.env.REAL_USER_TOKEN;
+// The gateways: of most failures the first, and others with TLS and with a provider, whose operator asks for explanations.
+const gateways = { gateway: { users, admin, token }, ...JSON.parse(given.beside) };
+for (const name of ["secure", "people"]) gateways[name].token = readFileSync(join(out, `${name}.operator`), "utf8").trim();
+const secure = `https://localhost:${gateways.secure.users}`;
+const people = `http://localhost:${gateways.people.users}`;
 const pids = JSON.parse(process.env.REAL_PIDS);
 const host = (port, name = workspace) => `http://${port}-${name}.localhost:${users}`;
 
-// The rows. `client` is curl's arguments, `visit` an address to open, `fetch` fields that a page sends, `during` what happens once the request
-// is under way, and `alone` says why Chromium cannot provoke it.
+// Signs in as far as the provider, and comes back with a code that it never gave out.
+const callback = (location) => {
+  const asked = new URL(location).searchParams;
+  return `${people}/.gateway/oidc/callback?${new URLSearchParams({ code: "never-given", state: asked.get("state"), iss: new URL(location).origin })}`;
+};
+const wrongCode = {
+  byCurl: async () => {
+    const visitor = new Visitor();
+    return visitor.visit(callback((await visitor.visit(`${people}/.gateway/sign-in`)).headers.location));
+  },
+  byBrowser: async (tab) => {
+    const leads = tab.waitForRequest((asked) => asked.url().includes("state="));
+    await tab.goto(`${people}/.gateway/sign-in`).catch(() => {}); // The provider may be gone.
+    // A tab of its own: this one may still show that.
+    const second = await tab.context().newPage();
+    return second.goto(callback((await leads).url()));
+  },
+};
+const notAdmitted = {
+  byCurl: () => new Visitor().open(`${people}/.gateway/sign-in`, "bob"),
+  byBrowser: async (tab) => {
+    await tab.goto(`${people}/.gateway/sign-in`);
+    const answered = tab.waitForResponse((answer) => answer.url().includes("/.gateway/oidc/callback"));
+    await signInAs(tab, "bob");
+    return answered;
+  },
+};
+
+// The rows. `fields` are sent by curl and by a page, `during` happens once the request is under way, `before` before it, `byCurl` and
+// `byBrowser` provoke what takes more than one request, and `alone` says why Chromium cannot.
 const bearer = ["-H", `gateway-authorization: Bearer ${token}`];
 const lose = (name) => () => process.kill(pids[name], "SIGKILL");
 const rows = [
@@ -37,6 +71,13 @@ const rows = [
     code: "session_lost", reason: "session_lost", side: "way", at: `${host(given.echo, "lost-1")}/slow?ms=8000`, during: lose("lost-1"),
     inBrowser: { at: `${host(given.echo, "lost-2")}/slow?ms=8000`, during: lose("lost-2") },
   },
+  { code: "sign_in_refused", reason: "not_admitted", side: "policy", gateway: "people", ...notAdmitted },
+  { code: "sign_in_failed", reason: "provider_failed", side: "replica", gateway: "people", ...wrongCode },
+  { code: "provider_unavailable", reason: "provider_unavailable", side: "replica", gateway: "people", before: () => process.kill(pids.provider, "SIGKILL"), ...wrongCode },
+  {
+    code: "misdirected", reason: "misdirected", side: "client", gateway: "secure", alone: "asks again on a connection of its own",
+    byCurl: () => curl([`${secure}/`, "-k", "-H", `host: 80-away.localhost:${gateways.secure.users}`]).then(parse),
+  },
   { code: "draining", reason: "draining", side: "replica", at: `${host(given.echo)}/`, before: () => process.kill(pids.gateway, "SIGTERM") },
 ];
 
@@ -49,13 +90,13 @@ function parse(text) {
   const headers = Object.fromEntries(lines.map((line) => line.split(/: ?(.*)/s, 2)).map(([name, value]) => [name.toLowerCase(), value]));
   return { status: Number(start.split(" ")[1]), headers, body: rest.join("\r\n\r\n") };
 }
-async function counts() {
-  const text = await (await fetch(`http://127.0.0.1:${admin}/metrics`)).text();
+async function counts({ gateway = "gateway" }) {
+  const text = await (await fetch(`http://127.0.0.1:${gateways[gateway].admin}/metrics`)).text();
   const lines = text.split("\n").filter((line) => line.startsWith("gateway_failures_total{"));
   return new Map(lines.map((line) => [line.slice(0, line.lastIndexOf(" ")), Number(line.slice(line.lastIndexOf(" ")))]));
 }
 const series = ({ code, reason, side }) => `gateway_failures_total{code="${code}",reason="${reason}",side="${side}"}`;
-const line = (trace) => readFileSync(join(out, "gateway.log"), "utf8").split("\n").find((text) => text.includes(trace));
+const line = (trace, { gateway = "gateway" }) => readFileSync(join(out, `${gateway}.log`), "utf8").split("\n").find((text) => text.includes(trace));
 
 // Checks what is said of one failure; returns what differs.
 async function differences(row, answer, before) {
@@ -78,14 +119,16 @@ async function differences(row, answer, before) {
       if (!answer.body.includes(`<dt>${name}</dt><dd>${value}</dd>`)) found.push(`the page has no ${name} ${value}`);
     }
   }
-  const text = await until("the line of the log", 10, () => line(trace)).catch(() => "");
+  const text = await until("the line of the log", 10, () => line(trace, row)).catch(() => "");
   for (const [name, value] of [["code", row.code], ["reason", row.reason], ["side", row.side]]) {
     if (!text.includes(`${name}="${value}"`)) found.push(`the log has no ${name} ${value}: ${text.slice(0, 300)}`);
   }
-  same("more in the metric", (await counts()).get(series(row)) - (before.get(series(row)) ?? 0) >= 1, true);
+  same("more in the metric", (await counts(row)).get(series(row)) - (before.get(series(row)) ?? 0) >= 1, true);
   // A gateway that drains answers no other request.
   if (row.code !== "draining") {
-    const explained = parse(await curl([`http://localhost:${users}/api/v1/failures/${trace}`, "-H", `authorization: Bearer ${token}`]));
+    const { users: port, token: operator } = gateways[row.gateway ?? "gateway"];
+    const scheme = row.gateway === "secure" ? "https" : "http";
+    const explained = parse(await curl([`${scheme}://localhost:${port}/api/v1/failures/${trace}`, "-k", "-H", `authorization: Bearer ${operator}`]));
     if (explained.status !== 200) return [...found, `explain: status ${explained.status}`];
     const said = JSON.parse(explained.body);
     same("code of the explanation", said.code, row.code);
@@ -103,6 +146,10 @@ await page.goto(`${host(given.echo)}/`);
 
 const wait = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
 async function byCurl(row) {
+  if (row.byCurl) {
+    const { text, ...answer } = await row.byCurl();
+    return { body: text, ...answer };
+  }
   const fields = Object.entries(row.fields ?? {}).flatMap(([name, value]) => ["-H", `${name}: ${value}`]);
   const asked = curl([row.at, ...(row.anonymous ? [] : bearer), ...fields]);
   if (row.during) await wait(1000).then(row.during);
@@ -116,13 +163,42 @@ async function byBrowser(row) {
       return { status: answer.status, headers: Object.fromEntries(answer.headers), body: await answer.text() };
     }, row.fields);
   }
-  const tab = await context.newPage();
-  const visited = tab.goto(at, { waitUntil: "domcontentloaded", timeout: 30_000 });
+  // The provider knows again who was there.
+  const tab = await (row.byBrowser ? await browser.newContext() : context).newPage();
+  const visited = row.byBrowser ? row.byBrowser(tab) : tab.goto(at, { waitUntil: "domcontentloaded", timeout: 30_000 });
   if (during) await wait(3000).then(during);
   const response = await visited;
   const answer = { status: response.status(), headers: response.headers(), body: await response.text() };
   await tab.close();
   return answer;
+}
+
+// Those of the API, which programs meet: header, document and log agree.
+const asBob = ["-H", `authorization: Bearer ${readFileSync(join(out, "bob.user"), "utf8").trim()}`];
+const asDev = ["-H", `authorization: Bearer ${token}`];
+const json = (body) => ["-H", "content-type: application/json", "-d", typeof body === "string" ? body : JSON.stringify(body)];
+const device = await curl([`http://localhost:${users}/api/v1/device`, ...json({})]).then(parse);
+const pending = json({ device_code: JSON.parse(device.body).device_code });
+const ofApi = [
+  { code: "sign_in_required", status: 401, path: "/workspaces", with: [] },
+  { code: "not_found", status: 404, path: "/workspaces/none-such", with: asDev },
+  { code: "forbidden", status: 403, path: `/workspaces/${workspace}`, with: [...asBob, "-X", "DELETE"] },
+  { code: "invalid", status: 422, path: "/workspaces", with: [...asDev, ...json({ name: "-" })] },
+  {
+    code: "conflict", status: 409, path: "/workspaces",
+    with: [...asDev, ...json({ name: "stopped", executor: "kubernetes", agent: "unique", devfile: readFileSync(join(out, "devfile.yaml"), "utf8") })],
+  },
+  { code: "too_large", status: 413, path: "/tokens", with: [...asDev, ...json({ kind: "user", note: "a".repeat(70_000) })] },
+  { code: "authorization_pending", status: 400, path: "/device/token", with: pending },
+  { code: "slow_down", status: 400, path: "/device/token", with: pending },
+];
+for (const row of ofApi) {
+  const answer = await curl([`http://localhost:${users}/api/v1${row.path}`, ...row.with]).then(parse);
+  const said = JSON.parse(answer.body);
+  const is = [answer.status, answer.headers["gateway-error"], said.code ?? said.error];
+  check(`${row.code} of the API: header and document agree`, is.join() === [row.status, row.code, row.code].join(), `${is} ${answer.body.slice(0, 300)}`);
+  const trace = answer.headers["gateway-trace"];
+  check(`${row.code} of the API: its trace is in the document`, trace !== undefined && (said.trace_id ?? trace) === trace, answer.body.slice(0, 300));
 }
 
 const table = ["| code | reason | side | curl | Chromium |", "| --- | --- | --- | --- | --- |"];
@@ -141,7 +217,7 @@ for (const row of rows) {
     }
     const title = `${row.code} (${row.reason}) by ${name}: page or document, header, log, metric and explanation agree`;
     try {
-      const before = await counts();
+      const before = await counts(row);
       const answer = await provoke(row);
       const found = await differences(row, answer, before);
       if (found.length === 0) ok(title);
@@ -155,7 +231,7 @@ for (const row of rows) {
   table.push(`| ${row.code} | ${row.reason} | ${row.side} | ${cells.join(" | ")} |`);
 }
 // What is said before there is a request to the users' listener.
-const plain = await curl([`http://localhost:${secure}/`]).then(parse);
+const plain = await curl([`http://localhost:${gateways.secure.users}/`]).then(parse);
 check("plain text at a listener with TLS is told so", plain.status === 400 && plain.headers["gateway-error"] === "tls_required", JSON.stringify(plain));
 const lost = await curl([`http://localhost:${agents}/`, "-H", "accept: text/html"]).then(parse);
 check("a user at the listener for agents is told so", lost.status === 404 && lost.headers["gateway-error"] === "wrong_listener", JSON.stringify(lost));
