@@ -75,14 +75,14 @@ class Drawing:
         out = [f'<text x="{self.LEFT}" y="{top - 8}" font-weight="600">{title}</text>']
         for value in (0, most / 2, most):
             out.append(f'<line x1="{self.LEFT}" x2="{self.WIDTH - 20}" y1="{y(value):.1f}" y2="{y(value):.1f}" stroke="#8884"/>')
-            out.append(f'<text x="{self.LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{value:.4g}</text>')
+            out.append(f'<text x="{self.LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{value:.3g}</text>')
         for at, what in self.marks:
             out.append(f'<line x1="{self.x(at):.1f}" x2="{self.x(at):.1f}" y1="{top}" y2="{top + self.HEIGHT}" stroke="#d1242f88" stroke-dasharray="3 3"><title>{what}</title></line>')
         for index, (name, points) in enumerate(lines.items()):
             colour = self.COLOURS[index % len(self.COLOURS)]
             path = " ".join(f"{self.x(at):.1f},{y(value):.1f}" for at, value in points)
             out.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
-            out.append(f'<text x="{self.WIDTH - 20 - 110 * (len(lines) - 1 - index)}" y="{top - 8}" text-anchor="end" fill="{colour}">{name}</text>')
+            out.append(f'<text x="{self.WIDTH - 20 - 110 * (len(lines) - 1 - index)}" y="{top - 8}" text-anchor="end" style="fill:{colour}">{name}</text>')
         return out
 
     def svg(self):
