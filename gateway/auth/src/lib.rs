@@ -23,6 +23,7 @@ pub mod issuer;
 pub mod journal;
 pub mod jwt;
 pub mod keys;
+pub mod last_offered;
 pub mod oidc;
 pub mod policy;
 pub mod public_ports;

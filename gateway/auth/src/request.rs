@@ -9,10 +9,11 @@ use tokio::time::Instant;
 use crate::browser::{BrowserSessions, SessionName};
 use crate::cache::{Cache, Unavailable};
 use crate::cookie::{self, CookieLookup, CookieNames};
+use crate::last_offered::LastOffered;
 use gateway_net::availability::Availability;
 use gateway_types::opaque::Digest;
 use gateway_types::principal::{Principal, Via};
-use gateway_types::token::{Token, TokenKind};
+use gateway_types::token::TokenKind;
 use gateway_types::{UnixSeconds, UserName};
 
 /// Carries an API token beside the app's own `Authorization`. No app ever sees it.
@@ -35,9 +36,9 @@ pub enum OfferedCredential {
 
 impl OfferedCredential {
     /// Reads the credential of a request. The first one present decides: `gateway-authorization`; an `authorization`
-    /// with a token of ours (any other is the app's); the session cookie.
+    /// with a token of ours (any other is the app's); the session cookie. What the same connection offered last is not hashed again.
     #[must_use]
-    pub fn read(headers: &HeaderMap, names: CookieNames) -> Self {
+    pub fn read(headers: &HeaderMap, names: CookieNames, last: &LastOffered) -> Self {
         let mut own = headers.get_all(GATEWAY_AUTHORIZATION).iter();
         let mut shared = headers.get_all(AUTHORIZATION).iter().filter(|value| is_gateway_bearer(value));
         let tokens = match own.next() {
@@ -47,10 +48,12 @@ impl OfferedCredential {
         match tokens {
             (None, _) => match cookie::find(headers, names.session) {
                 CookieLookup::Nothing => Self::Nothing,
-                CookieLookup::One(id) => Self::Session(id.digest()),
+                CookieLookup::One(id) => Self::Session(last.session(id)),
                 CookieLookup::Unusable => Self::Refused,
             },
-            (Some(value), None) => user_token(value).map_or(Self::Refused, Self::Token),
+            (Some(value), None) => {
+                bearer(value).and_then(|text| last.user_token(text)).map_or(Self::Refused, Self::Token)
+            }
             (Some(_), Some(_)) => Self::Refused,
         }
     }
@@ -76,13 +79,6 @@ pub fn foreign_bearer(headers: &HeaderMap) -> Option<&str> {
         return None;
     }
     str::from_utf8(bearer(value)?).ok()
-}
-
-fn user_token(value: &HeaderValue) -> Option<[u8; 32]> {
-    match Token::kind_and_hash(str::from_utf8(bearer(value)?).ok()?).ok()? {
-        (TokenKind::User, hash) => Some(hash),
-        (TokenKind::Agent | TokenKind::Cluster, _) => None,
-    }
 }
 
 /// Returns the text after the scheme `Bearer`, which is compared without regard to case (RFC 9110, section 11.1).

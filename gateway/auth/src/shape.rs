@@ -51,14 +51,16 @@ pub fn read(method: &Method, headers: &HeaderMap, offered: &OfferedCredential, h
 /// unless it has an `Origin`, which navigations with `GET` do not have.
 #[must_use]
 pub fn is_page_visit(method: &Method, headers: &HeaderMap) -> bool {
-    if method != Method::GET || headers.contains_key(UPGRADE) || is_prefetch(headers) {
+    if method != Method::GET {
         return false;
     }
-    match (headers.get(SEC_FETCH_MODE), headers.get(SEC_FETCH_DEST)) {
+    let may_be = match (headers.get(SEC_FETCH_MODE), headers.get(SEC_FETCH_DEST)) {
         (None, None) => !headers.contains_key(ORIGIN) && accepts_html(headers),
         (Some(mode), dest) => mode == "navigate" && dest.is_none_or(|dest| dest == "document"),
         (None, Some(dest)) => dest == "document",
-    }
+    };
+    // Last, because few requests come here.
+    may_be && !headers.contains_key(UPGRADE) && !is_prefetch(headers)
 }
 
 /// Returns whether the request is a prefetch, ahead of a click that may never come.

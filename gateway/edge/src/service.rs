@@ -47,6 +47,7 @@ use super::upstream::{AnonymousClient, Owner, Upstreams};
 use super::watches::LastWatch;
 use gateway_agents::peers::MaybePeers;
 use gateway_agents::registry::Registry;
+use gateway_auth::last_offered::LastOffered;
 use gateway_auth::policy::Grant;
 use gateway_auth::sign_in::{OPENER_POLICY, OPENER_POLICY_OWN, path};
 use gateway_http::respond::{self, Failure, Wants};
@@ -95,6 +96,8 @@ pub struct Origin {
     pub(crate) address: Mutex<Option<Arc<Address>>>,
     /// Watch that let its latest request through.
     pub(crate) watch: LastWatch,
+    /// Credential of its latest request.
+    pub offered: LastOffered,
     /// Handles to its limits.
     pub guest: Arc<Guest>,
     /// Its identity towards the apps that it reaches without a sign-in.
@@ -104,7 +107,8 @@ pub struct Origin {
 impl Origin {
     /// Creates the origin of a new connection.
     pub(crate) fn new(peer: IpAddr, negotiated: HandshakeResult, guest: Arc<Guest>) -> Self {
-        Self { peer, negotiated, address: Mutex::default(), watch: Mutex::default(), guest, client: OnceLock::new() }
+        let (address, watch, offered) = (Mutex::default(), Mutex::default(), LastOffered::default());
+        Self { peer, negotiated, address, watch, offered, guest, client: OnceLock::new() }
     }
 
     /// Returns the owner of the connections that serve a granted request.
@@ -206,7 +210,7 @@ impl Edge {
         let phases = known.phases(now);
         if let Some(phases) = &phases {
             metrics.phases(phases);
-            if known.is_owner {
+            if known.is_timed {
                 response.headers_mut().append(SERVER_TIMING, server_timing::of(phases));
             }
         }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use aws_lc_rs::{digest, rand};
+use aws_lc_rs::{constant_time, digest, rand};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
@@ -58,6 +58,12 @@ impl Opaque {
     pub fn digest_of(shown: &[u8]) -> Option<Digest> {
         let secret = std::str::from_utf8(shown).ok().and_then(Self::parse)?;
         Some(secret.digest())
+    }
+
+    /// Returns whether both are one secret, in constant time.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        constant_time::verify_slices_are_equal(&self.0, &other.0).is_ok()
     }
 
     /// Returns the text form, for a cookie or a link. The caller must not log it.

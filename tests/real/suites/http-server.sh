@@ -36,7 +36,7 @@ answer() {
   [[ " $* " == *" --head "* ]] && : >"$OUT/body"
   {
     tr -d '\r' <"$OUT/head" | sed -n '1s/^HTTP[^ ]* \([0-9]*\).*/status \1/p'
-    tr -d '\r' <"$OUT/head" | sed -n '2,$p' | grep -viE '^(connection|keep-alive|transfer-encoding|date|server-timing):|^$' |
+    tr -d '\r' <"$OUT/head" | sed -n '2,$p' | grep -viE '^(connection|keep-alive|transfer-encoding|date):|^$' |
       sed -E 's/^([^:]+):/\L\1:/' | sort
     sha256sum <"$OUT/body"
   } >>"$file"

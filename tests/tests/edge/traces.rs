@@ -176,14 +176,15 @@ async fn collector_that_is_away_holds_no_request_up() {
 }
 
 #[tokio::test]
-async fn owner_sees_where_the_time_went_and_no_other_user_does() {
+async fn browser_of_the_owner_sees_where_the_time_went_and_no_other_user_does() {
     let world = World::start().await;
     let app = app(|_, _, _| {
         let head = "HTTP/1.1 200 OK\r\nserver-timing: db;dur=3\r\ncontent-length: 2\r\n\r\nin";
         Reply::Keep(head.to_owned())
     })
     .await;
-    let answer = world.ask(app.port, "GET /", &format!("traceparent: {OFFERED}\r\n")).await;
+    let fields = format!("traceparent: {OFFERED}\r\nsec-fetch-mode: cors\r\n");
+    let answer = world.ask(app.port, "GET /", &fields).await;
     let timings: Vec<&str> =
         answer.headers.iter().filter(|(name, _)| name == "server-timing").map(|(_, value)| value.as_str()).collect();
     let [of_app, own] = timings[..] else { panic!("{timings:?}") };
@@ -192,10 +193,12 @@ async fn owner_sees_where_the_time_went_and_no_other_user_does() {
     assert_eq!(names, ["queue", "tunnel", "app"], "{own}");
     // Without a collector the field passes as it came.
     assert_eq!(app.seen.requests()[0].header("traceparent"), Some(OFFERED));
+    let of_program = world.ask(app.port, "GET /", "").await;
+    assert_eq!(of_program.header("server-timing"), Some("db;dur=3"), "a program does not read it");
     world.gateway.publish("one", app.port).await;
     let host = world.authority(app.port);
     let mut client = world.client().await;
-    client.send(format!("GET / HTTP/1.1\r\nhost: {host}\r\n\r\n")).await;
+    client.send(format!("GET / HTTP/1.1\r\nhost: {host}\r\nsec-fetch-mode: cors\r\n\r\n")).await;
     let answer = client.message().await.unwrap();
     assert_eq!((answer.status(), answer.header("server-timing")), (200, Some("db;dur=3")));
 }

@@ -5,6 +5,7 @@ use http::header::COOKIE;
 use super::*;
 use crate::browser::Lifetimes;
 use gateway_types::opaque::Opaque;
+use gateway_types::token::Token;
 
 const HOST: &str = "8080-app.zone";
 const PEER: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
@@ -19,7 +20,7 @@ fn bearer_of(token: &Token) -> String {
 
 fn read(lines: &[(HeaderName, &str)]) -> OfferedCredential {
     let pair = |(name, value): &(HeaderName, &str)| (name.clone(), HeaderValue::from_bytes(value.as_bytes()).unwrap());
-    OfferedCredential::read(&lines.iter().map(pair).collect(), CookieNames::new(false))
+    OfferedCredential::read(&lines.iter().map(pair).collect(), CookieNames::new(false), &LastOffered::default())
 }
 
 #[test]

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use super::access::Judged;
 use super::anonymous::count;
 use super::failures::RequestFacts;
+use super::server_timing;
 use super::{Edge, EdgeAnswer, Origin};
 use crate::address::Address;
 use gateway_auth::policy::{Because, Decision, Grant, Purpose};
@@ -47,6 +48,7 @@ impl Edge {
         match decision {
             Decision::Allow(grant) => {
                 known.is_owner = matches!(grant.because(), Because::Owner);
+                known.is_timed = known.is_owner && server_timing::is_wanted(&parts.headers);
                 known.is_page_visit = shape.purpose == Purpose::PageVisit;
                 Ok(grant)
             }

@@ -41,6 +41,8 @@ pub struct RequestFacts {
     pub user: Option<UserName>,
     /// Whether that is the owner of the workspace.
     pub(super) is_owner: bool,
+    /// Whether the answer says where the time went.
+    pub(super) is_timed: bool,
     /// Whether a person opens a page: no app can read what its answer shows.
     pub(super) is_page_visit: bool,
     /// Method of a request to a workspace.
@@ -72,6 +74,7 @@ impl RequestFacts {
             port: None,
             user: None,
             is_owner: false,
+            is_timed: false,
             is_page_visit: false,
             method: None,
             sent: None,

@@ -129,7 +129,7 @@ impl Edge {
         let is_open = |port: &Port| !address.is_by_path() || !(port.is_agents_page() || port.is_ssh());
         let default_port = || session.as_ref().and_then(|session| session.default_port()).filter(is_open);
         let port = address.port.or_else(default_port);
-        let offered = OfferedCredential::read(&parts.headers, self.hosts.site.cookies());
+        let offered = OfferedCredential::read(&parts.headers, self.hosts.site.cookies(), &origin.offered);
         if is_tcp {
             tcp::require_token(&offered).map_err(|failure| Failures::of_stranger(failure, origin))?;
         }

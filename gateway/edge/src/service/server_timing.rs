@@ -1,16 +1,20 @@
 //! The field `Server-Timing` (W3C Server Timing), by which a workspace's owner sees in the browser's own tools where the time of a
-//! request went. Other users get none: it tells how the app and the way to it fare.
+//! request went. Other users get none: it tells how the app and the way to it fare. Nor do programs, which do not read it: it would be
+//! one request's fiftieth part.
 
 use std::cell::RefCell;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use http::{HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 use gateway_net::telemetry::PhaseTimes;
 
 /// The field.
 pub(super) const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+
+/// A field that browsers send with each request (Fetch Metadata, section 2.2), and programs do not.
+const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 
 /// Bytes that hold any value.
 const LENGTH_MAX: usize = 112;
@@ -22,7 +26,13 @@ thread_local! {
     static TEXT: RefCell<BytesMut> = RefCell::new(BytesMut::with_capacity(SHARED_BYTES));
 }
 
-/// Writes the durations, in milliseconds with a place after the point.
+/// Returns whether a browser asks.
+pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
+    headers.contains_key(SEC_FETCH_MODE)
+}
+
+/// Writes the durations, in milliseconds with a place after the point. HTTP/2 is told not to keep the value in its table, where it would
+/// push out what is sent again.
 pub(super) fn of(phases: &PhaseTimes) -> HeaderValue {
     let text = TEXT.with_borrow_mut(|text| {
         // Takes back what no answer has any more, before it allocates.
@@ -35,7 +45,9 @@ pub(super) fn of(phases: &PhaseTimes) -> HeaderValue {
         text.split().freeze()
     });
     // Digits and fixed words.
-    HeaderValue::from_maybe_shared(text).unwrap_or_else(|_| HeaderValue::from_static(""))
+    let mut value = HeaderValue::from_maybe_shared(text).unwrap_or_else(|_| HeaderValue::from_static(""));
+    value.set_sensitive(true);
+    value
 }
 
 /// Writes a duration. Each answer to an owner has three of them: this is a third of the formatter's work.

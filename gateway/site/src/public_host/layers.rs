@@ -136,7 +136,7 @@ pub(super) async fn identify_visitor(
     request: Request,
     next: Next,
 ) -> Result<Response, EdgeFailure> {
-    let offered = OfferedCredential::read(request.headers(), host.api.parts().site.cookies());
+    let offered = OfferedCredential::read(request.headers(), host.api.parts().site.cookies(), &arrival.origin.offered);
     let principal = host.visitors.visitor(&offered, &arrival.origin, Instant::now()).await?;
     arrival.found(principal.as_ref());
     Ok(next.run(request).await)
@@ -153,7 +153,7 @@ impl Host {
                 (None, OfferedCredential::Nothing)
             }
             None => {
-                let offered = OfferedCredential::read(&parts.headers, self.api.parts().site.cookies());
+                let offered = OfferedCredential::read(&parts.headers, self.api.parts().site.cookies(), &origin.offered);
                 (self.visitors.visitor(&offered, origin, now).await?, offered)
             }
         };
