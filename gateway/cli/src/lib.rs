@@ -402,6 +402,13 @@ Examples:
   gateway replicas list
   gateway replicas list -o json";
 
+const CERTIFICATE_EXAMPLES: &str = "\
+Examples:
+  gateway replicas certificate --ca ca.pem --ca-key ca.key --out /run/secrets/peers
+
+Makes tls.crt, tls.key and ca.crt in the folder, for tls.peers. The authority is one for replicas alone; the certificate \
+is valid for as long as it is.";
+
 const DRAIN_EXAMPLES: &str = "\
 Examples:
   gateway replicas drain 12                     its agents go elsewhere; it ends when users' streams there have ended
@@ -430,6 +437,23 @@ pub enum ReplicasCommand {
     /// Have a replica take nothing new and end, up to `timeouts.drain` later.
     #[command(after_help = DRAIN_EXAMPLES)]
     Drain(DrainArgs),
+    /// Make a certificate for a replica of this zone, of an authority whose key is here.
+    #[command(after_help = CERTIFICATE_EXAMPLES)]
+    Certificate(CertificateArgs),
+}
+
+/// Flags of `gateway replicas certificate`.
+#[derive(Clone, Debug, Args)]
+pub struct CertificateArgs {
+    /// The authority's certificate, in PEM.
+    #[arg(long, value_name = "FILE")]
+    pub ca: PathBuf,
+    /// Its private key, in PEM.
+    #[arg(long, value_name = "FILE")]
+    pub ca_key: PathBuf,
+    /// Folder for the files; those of an earlier certificate are replaced.
+    #[arg(long, value_name = "FOLDER")]
+    pub out: PathBuf,
 }
 
 /// Flags of `gateway replicas drain`.

@@ -1,6 +1,8 @@
 //! `gateway replicas`: list the gateways that share a database, and drain one. Straight on the database, which each of them
 //! reads every few seconds.
 
+mod certificate;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -24,6 +26,9 @@ pub async fn run_replicas(
     console: &mut Console,
     now: UnixSeconds,
 ) -> Exit {
+    if let ReplicasCommand::Certificate(args) = &args.command {
+        return certificate::make(cli, args, env, console);
+    }
     let (config, store) = match open_as_operator(cli, env, console).await {
         Ok(opened) => opened,
         Err(exit) => return exit,
@@ -34,6 +39,7 @@ pub async fn run_replicas(
             Ok(journal) => drain(&store, args, &journal, console).await,
             Err(exit) => Ok(exit),
         },
+        ReplicasCommand::Certificate(_) => Ok(Exit::Success),
     };
     store.close().await;
     done.unwrap_or_else(|error| fail(console, &error))

@@ -29,12 +29,16 @@ use gateway_net::audit::Audit;
 use gateway_net::availability::Availability;
 use gateway_net::limits::UsageLimits;
 use gateway_net::listen::Connection;
+use gateway_net::peers::PeerTls;
 use gateway_net::telemetry::{Exposition, Metrics, agent_returns, bytes, gauge};
 use gateway_net::tls::Tls;
+use gateway_store::wall_clock;
+use gateway_types::UnixSeconds;
 
 mod readiness;
 
 pub use self::readiness::Listeners;
+use self::readiness::{DirectorySeen, Seen};
 
 /// Returns the number of relay lanes that pass through this replica.
 pub type LanesCarried = Box<dyn Fn() -> usize + Send + Sync>;
@@ -67,6 +71,16 @@ pub struct Admin {
     pub lanes_carried: LanesCarried,
     /// Other replicas.
     pub peers: MaybePeers,
+    /// TLS towards them, if they are on other hosts.
+    pub peer_tls: Option<Arc<PeerTls>>,
+}
+
+impl Admin {
+    /// Returns when the first of the certificates ends to be good, those towards other replicas among them.
+    fn certificates_end(&self) -> Option<UnixSeconds> {
+        let served = self.certificates.iter().map(|tls| tls.not_after());
+        served.chain(self.peer_tls.as_ref().map(|tls| tls.not_after())).min()
+    }
 }
 
 impl fmt::Debug for Admin {
@@ -110,7 +124,18 @@ async fn only_own_hosts(State(admin): State<Arc<Admin>>, request: Request, next:
 }
 
 async fn ready(State(admin): State<Arc<Admin>>) -> Response {
-    readiness::answer(admin.drain.is_announced(), &admin.listeners, &admin.availability).into_response()
+    let seen = Seen {
+        is_draining: admin.drain.is_announced(),
+        listeners: &admin.listeners,
+        availability: &admin.availability,
+        directory: admin
+            .peers
+            .as_ref()
+            .map(|peers| DirectorySeen { others: peers.others(), provisional: peers.provisional() }),
+        certificates_end: admin.certificates_end(),
+        now: wall_clock(),
+    };
+    readiness::answer(&seen).into_response()
 }
 
 async fn metrics(State(admin): State<Arc<Admin>>, headers: HeaderMap) -> Response {
@@ -164,7 +189,7 @@ async fn metrics(State(admin): State<Arc<Admin>>, headers: HeaderMap) -> Respons
     for (name, help, number) in numbers {
         gauge(&mut registry, name, help).set(number);
     }
-    if let Some(first) = admin.certificates.iter().map(|tls| tls.not_after()).min() {
+    if let Some(first) = admin.certificates_end() {
         let help = "When the first of the certificates ends to be good, in seconds since 1970";
         let number = u64::try_from(first.get()).unwrap_or_default();
         gauge(&mut registry, "gateway_certificate_not_after_seconds", help).set(number);

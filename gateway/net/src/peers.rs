@@ -2,13 +2,15 @@
 //! `tls.peers.ca`, and its one URI is `spiffe://ZONE/replica`. Names of hosts do not count, because replicas are dialed by
 //! address.
 
+mod issue;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use gateway_config::PeersConfig;
-use gateway_types::Zone;
+use gateway_types::{UnixSeconds, Zone};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
@@ -25,6 +27,8 @@ use tokio_util::sync::CancellationToken;
 use crate::certificate::Certificate;
 use crate::tls::certificates::read_chain;
 use crate::tls::{Stamp, TlsError, stamp_of, watch_files};
+
+pub use self::issue::{IssueError, IssuedCertificate, issue};
 
 /// Time limit of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -91,6 +95,8 @@ pub struct PeerTls {
 struct Settings {
     acceptor: Arc<ServerConfig>,
     connector: Arc<ClientConfig>,
+    /// End of validity of the certificate, and of those that came with it.
+    not_after: UnixSeconds,
 }
 
 impl PeerTls {
@@ -99,11 +105,17 @@ impl PeerTls {
     /// # Errors
     /// [`TlsError`] names the file and what is wrong with it.
     pub fn load(files: &PeersConfig, zone: &Zone) -> Result<Self, TlsError> {
-        let uri = format!("spiffe://{zone}/replica").into();
+        let uri = replica_uri(zone).into();
         // Before the files are read, so that later changes are seen.
         let loaded = stamp(files);
         let current = ArcSwap::from_pointee(Settings::read(files, &uri)?);
         Ok(Self { files: files.clone(), current, loaded, uri })
+    }
+
+    /// Returns the end of validity of this replica's certificate.
+    #[must_use]
+    pub fn not_after(&self) -> UnixSeconds {
+        self.current.load().not_after
     }
 
     /// Checks the files regularly and takes over changes, until `stop`. Connections keep what they began with.
@@ -173,6 +185,7 @@ impl Settings {
             .build()
             .map_err(|error| TlsError::ClientCa { path: files.ca.clone(), error })?;
         let versions = &[&rustls::version::TLS13];
+        let not_after = Certificate::of_chain(&chain).ok().flatten().map_or(UnixSeconds::new(0), |read| read.not_after);
         let mut acceptor = ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(versions)
             .map_err(pair)?
@@ -191,8 +204,13 @@ impl Settings {
         // A resumed handshake would show the certificate of an earlier one.
         connector.resumption = rustls::client::Resumption::disabled();
         acceptor.send_tls13_tickets = 0;
-        Ok(Self { acceptor: Arc::new(acceptor), connector: Arc::new(connector) })
+        Ok(Self { acceptor: Arc::new(acceptor), connector: Arc::new(connector), not_after })
     }
+}
+
+/// Returns the one URI of a replica's certificate.
+fn replica_uri(zone: &Zone) -> String {
+    format!("spiffe://{zone}/replica")
 }
 
 fn is_replica(leaf: &CertificateDer<'_>, uri: &str) -> bool {

@@ -138,8 +138,7 @@ pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartE
         metrics: base.metrics.clone(),
         replica: replica.as_ref().map(ReplicaParts::incarnation),
     });
-    let admin =
-        admin_pages(&config, &base, &certificates, budget, agents.clone(), ReplicaParts::peers(replica.as_ref()));
+    let admin = admin_pages(&config, &base, &certificates, budget, agents.clone(), replica.as_ref());
     Ok(App {
         config,
         base,
@@ -409,7 +408,7 @@ fn admin_pages(
     certificates: &[Arc<Tls>],
     budget: Arc<ReplicaBudget>,
     agents: Arc<AgentService>,
-    peers: MaybePeers,
+    replica: Option<&ReplicaParts>,
 ) -> Arc<Admin> {
     Arc::new(Admin {
         certificates: certificates.to_vec(),
@@ -424,7 +423,8 @@ fn admin_pages(
         availability: base.store.availability().clone(),
         listeners: admin::Listeners::default(),
         lanes_carried: Box::new(move || agents.lanes_carried()),
-        peers,
+        peers: ReplicaParts::peers(replica),
+        peer_tls: replica.and_then(ReplicaParts::peer_tls),
     })
 }
 

@@ -175,6 +175,14 @@ impl ReplicaParts {
         self.own.incarnation
     }
 
+    /// Returns TLS towards replicas of other hosts.
+    pub(super) fn peer_tls(&self) -> Option<Arc<PeerTls>> {
+        match &self.network {
+            PeerNetwork::Tls(tls) => Some(tls.clone()),
+            PeerNetwork::Host => None,
+        }
+    }
+
     /// Returns the sockets of this host's replicas, if they are on one.
     pub(super) fn sockets(&self) -> Option<&HostSockets> {
         self.sockets.as_ref()

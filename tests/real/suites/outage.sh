@@ -77,7 +77,7 @@ came() { grep -c '^data' "$OUT/ticks.log"; }
 ready() { curl -s --max-time 5 -w '%{http_code}\n' "http://127.0.0.1:$ADMIN/readyz"; }
 says_away() { ready | grep -q '^store: away since 2' && ready | grep -q '^200$'; }
 metric() { curl -s --max-time 5 "http://127.0.0.1:$ADMIN/metrics" | sed -n "s/^$1 //p"; }
-says_back() { ! ready | grep -q store && [ "$(metric gateway_store_away)" = 0 ]; }
+says_back() { ! ready | grep -q 'store: away' && [ "$(metric gateway_store_away)" = 0 ]; }
 # Its link breaks, and what it had goes on over the next one.
 break_link() { signal USR1 link; }
 resumed() { [ "$(grep -c 'session resumed' "$OUT/gateway.log")" -gt "$1" ]; }

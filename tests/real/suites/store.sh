@@ -139,7 +139,7 @@ spawn ticks curl -sN --max-time 120 -H "gateway-authorization: Bearer $USER_TOKE
 until_ok 10 grep -q 'data: 5' "$OUT/ticks.log" >/dev/null || fail "a stream does not begin"
 query "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE client_addr IS NOT NULL" >/dev/null
 # A statement that was cut makes the store away for a quarter of a second.
-is_here() { has_text . curl -sf --max-time 5 "http://127.0.0.1:$ADMIN/readyz" && ! has_text 'store' curl -s --max-time 5 "http://127.0.0.1:$ADMIN/readyz"; }
+is_here() { has_text . curl -sf --max-time 5 "http://127.0.0.1:$ADMIN/readyz" && ! has_text 'store: away' curl -s --max-time 5 "http://127.0.0.1:$ADMIN/readyz"; }
 until_ok 5 is_here >/dev/null || fail "the store stays away"
 check "connections that the server ends are replaced" lists
 # As if the machine had lost its power.

@@ -100,6 +100,7 @@ async fn caller_without_a_certificate_is_refused() {
         current: ArcSwap::from_pointee(Settings {
             acceptor: replica.current.load().acceptor.clone(),
             connector: Arc::new(connector),
+            not_after: replica.not_after(),
         }),
         loaded: Stamp::new(),
         uri: replica.uri.clone(),
@@ -143,4 +144,43 @@ async fn new_certificate_is_taken_over_and_one_of_another_role_is_not() {
     assert!(!Arc::ptr_eq(&first, &tls.current.load_full()), "the new certificate was not taken over");
     stop.cancel();
     while watch.join_next().await.is_some() {}
+}
+
+/// Makes the TLS of a replica whose certificate was issued for this zone.
+fn issued(authority: &Authority, zone: &str) -> PeerTls {
+    let ca = std::fs::read_to_string(authority.ca()).expect("a file");
+    let made = issue(&ca, &authority.key.serialize_pem(), &zone.parse().expect("a zone")).expect("issued");
+    let path = |name: &str| authority.folder.path().join(name);
+    let (cert, key) = (path("issued.pem"), path("issued.key"));
+    std::fs::write(&cert, made.certificate).expect("written");
+    std::fs::write(&key, made.key).expect("written");
+    let url = "https://127.0.0.1:1".parse().expect("a URL");
+    let (listen, shutdown_delay, ca) = (([127, 0, 0, 1], 1).into(), Duration::ZERO, authority.ca());
+    let files = PeersConfig { listen, url, shutdown_delay, cert, key, ca };
+    PeerTls::load(&files, &zone.parse().expect("a zone")).expect("good files")
+}
+
+#[tokio::test]
+async fn certificate_that_is_issued_is_a_replicas_of_its_zone_and_as_long_as_the_authority() {
+    let mut authority = Authority::new();
+    authority.params.not_after = rcgen::date_time_ymd(2050, 1, 2);
+    let ca = authority.params.self_signed(&authority.key).expect("signed");
+    std::fs::write(authority.ca(), ca.pem()).expect("written");
+    let (replica, other) = (issued(&authority, "workspaces.test"), issued(&authority, "other.test"));
+    assert_eq!(handshake(&replica, &replica).await, ("ok", "ok"));
+    assert_eq!(handshake(&replica, &other).await.0, "role");
+    assert_eq!(replica.not_after().to_string(), "2050-01-02T00:00:00Z");
+}
+
+#[test]
+fn certificate_is_issued_of_an_authority_and_its_own_key_alone() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let ca = std::fs::read_to_string(authority.ca()).expect("a file");
+    let key = authority.key.serialize_pem();
+    let zone = "workspaces.test".parse().expect("a zone");
+    let leaf = issue(&ca, &key, &zone).expect("issued");
+    assert!(matches!(issue(&ca, &other.key.serialize_pem(), &zone), Err(IssueError::OtherKey)));
+    assert!(matches!(issue(&leaf.certificate, &leaf.key, &zone), Err(IssueError::NotAuthority)));
+    assert!(matches!(issue(&key, &key, &zone), Err(IssueError::NoCertificate)));
+    assert!(matches!(issue(&ca, &ca, &zone), Err(IssueError::Key(_))));
 }
