@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Installs what the suites in this folder run against: Debian packages, npm packages, code-server, a Python gRPC stack, the
-# Autobahn testsuite, h2spec, an ACME server, Kubernetes and a node that runs pods, grpcurl, and Go's own reading of environment templates.
+# Autobahn testsuite, h2spec, an ACME server, Kubernetes and a node that runs pods, grpcurl, Go's own reading of environment templates,
+# and Helm.
 # Can be run again at any time; when everything is there it takes about a second. Everything but the Debian packages
 # stays below tests/real (node_modules and .cache, both ignored by git).
 #
 #   tests/real/install.sh                everything
-#   tests/real/install.sh node grpc      only these steps: debian node code-server grpc autobahn pebble kubernetes pods grpcurl h2spec templates,
+#   tests/real/install.sh node grpc      only these steps: debian node code-server grpc autobahn pebble kubernetes pods grpcurl h2spec templates helm,
 #                                        and network, which is not among everything
 set -euo pipefail
 
@@ -17,6 +18,10 @@ PEBBLE_VERSION=v2.10.1
 GRPCURL_VERSION=v1.9.3
 # The last one that Go installs by its version: the module path of later ones does not name theirs.
 H2SPEC_VERSION=v2.2.1+incompatible
+HELM_VERSION=v3.22.0
+# Of these, the definitions of the objects that the charts can make. The last that the Go of Kubernetes takes.
+DEFINITIONS=(sigs.k8s.io/gateway-api@v1.6.0 github.com/cert-manager/cert-manager@v1.21.2
+  github.com/prometheus-operator/prometheus-operator@v0.85.0)
 mkdir -p "$CACHE/log"
 
 # Go's compiler otherwise collects its garbage again and again: there is memory enough, and a cluster takes minutes.
@@ -186,6 +191,28 @@ step_grpcurl() { go_program grpcurl "$GRPCURL_VERSION" github.com/fullstorydev/g
 # The cases by which servers of HTTP/2 are tested.
 step_h2spec() { go_program h2spec "$H2SPEC_VERSION" github.com/summerwind/h2spec/cmd/h2spec; }
 
+# Helm, and the definitions of objects that are not Kubernetes' own, from the modules that publish them.
+step_helm() {
+  local dir=$CACHE/helm want="$HELM_VERSION ${DEFINITIONS[*]}" module from file
+  [ "$(cat "$dir/.ready" 2>/dev/null)" = "$want" ] && return
+  command -v go >/dev/null || die "go is missing: Go 1.26 or newer is needed"
+  say "helm $HELM_VERSION (compiles for some minutes)"
+  rm -rf "$dir"
+  mkdir -p "$dir/definitions"
+  quiet helm env CGO_ENABLED=0 GOBIN="$dir" go install -trimpath -ldflags "-s -w" "helm.sh/helm/v3/cmd/helm@$HELM_VERSION"
+  for module in "${DEFINITIONS[@]}"; do
+    from=$(go mod download -json "$module" | jq -r '.Dir // empty')
+    [ -n "$from" ] || die "not to be had: $module"
+    for file in config/crd/standard/gateway.networking.k8s.io_{httproutes,grpcroutes}.yaml \
+      deploy/crds/cert-manager.io_{certificates,issuers}.yaml \
+      example/prometheus-operator-crd/monitoring.coreos.com_{podmonitors,servicemonitors,prometheusrules}.yaml; do
+      [ ! -e "$from/$file" ] || install -m 644 "$from/$file" "$dir/definitions"
+    done
+  done
+  [ "$(find "$dir/definitions" -name '*.yaml' | wc -l)" = 7 ] || die "a definition is missing in $dir/definitions"
+  printf '%s\n' "$want" >"$dir/.ready"
+}
+
 # What renders environment templates as Go's text/template does, from tests/real/templates.
 step_templates() {
   local dir=$CACHE/templates want
@@ -202,12 +229,12 @@ step_templates() {
 exec 9>"$CACHE/install.lock"
 flock 9
 steps=("$@")
-[ ${#steps[@]} = 0 ] && steps=(debian node code-server grpc autobahn pebble kubernetes pods grpcurl h2spec templates)
+[ ${#steps[@]} = 0 ] && steps=(debian node code-server grpc autobahn pebble kubernetes pods grpcurl h2spec templates helm)
 for step in "${steps[@]}"; do
   case $step in
     # Without the lock: a package may start a server, which would hold it.
-    debian | node | code-server | grpc | autobahn | pebble | kubernetes | pods | network | grpcurl | h2spec | templates) "step_${step//-/_}" 9>&- ;;
-    *) die "no such step: $step (steps: debian node code-server grpc autobahn pebble kubernetes pods network grpcurl h2spec templates)" ;;
+    debian | node | code-server | grpc | autobahn | pebble | kubernetes | pods | network | grpcurl | h2spec | templates | helm) "step_${step//-/_}" 9>&- ;;
+    *) die "no such step: $step (steps: debian node code-server grpc autobahn pebble kubernetes pods network grpcurl h2spec templates helm)" ;;
   esac
 done
 say "ready"

@@ -18,7 +18,7 @@ REAL=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 # has such an editor is in one lane with the others of its kind, those in pods and those without. Real pods have networks of their
 # own, and what else is in that lane has no editor.
 ALONE=(revocation fault floods kubernetes-life)
-PODS=(cluster-scenarios kubernetes-frozen kubernetes-trouble kubernetes-limits kubernetes-identity kubernetes-page)
+PODS=(chart cluster-scenarios kubernetes-frozen kubernetes-trouble kubernetes-limits kubernetes-identity kubernetes-page)
 MACHINES=(real-pod git-credentials replicas acme idle dashboard-people monitoring failures inspector doctor)
 EDITORS=(ci-workspace workspace-scripts kubernetes-pod code-server ci-job ci-schema environments-trouble ssh workspace-ssh memory sign-in terminal
   demo agent-life)
