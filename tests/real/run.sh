@@ -4,7 +4,7 @@
 #
 #   cargo build --release && tests/real/install.sh && tests/real/run.sh
 #   tests/real/run.sh vite grpc           only these suites
-#   tests/real/suites/vite.sh             one suite by itself; ci-crash, counts, dev-servers, footprint, kubernetes-crash, kubernetes-scale, real-faults, real-life, real-network, replacement, replicas-faults, replicas-resize, replicas-restart, replicas-scale and versions run only so
+#   tests/real/suites/vite.sh             one suite by itself; chart-real, ci-crash, counts, dev-servers, footprint, kubernetes-crash, kubernetes-scale, real-faults, real-life, real-network, replacement, replicas-faults, replicas-resize, replicas-restart, replicas-scale and versions run only so
 #   DIRECT=1 tests/real/suites/vite.sh    the same checks on the app itself, without gateway and agent
 #
 # A suite that this machine cannot have, such as real pods without root, is said not to run, with the reason; it is counted apart.

@@ -126,18 +126,18 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
-{{/* Of the authority that the chart made, a certificate for this pod. */}}
+{{/* Of the authority that the chart made, a certificate for this pod. It needs the zone alone: mistakes in the configuration are told by the
+check behind it. */}}
 {{- define "gateway.peerCertificate" -}}
 {{- if and (include "gateway.isPostgres" .) (eq .Values.peers.certificates "chart") -}}
 - name: peer-certificate
   image: {{ include "gateway.image" . }}
   imagePullPolicy: {{ .Values.image.pullPolicy }}
   args: [replicas, certificate, --ca, /run/secrets/peers-ca/ca.crt, --ca-key, /run/secrets/peers-ca/ca.key, --out, /run/secrets/peers]
-  env: {{- include "gateway.env" . | nindent 4 }}
+  env: [{name: GATEWAY_ZONE, value: {{ .Values.zone | quote }}}]
   resources: {{- toYaml .Values.resources | nindent 4 }}
   securityContext: {{- include "gateway.containerSecurity" . | nindent 4 }}
   volumeMounts:
-    - {name: config, mountPath: /etc/gateway, readOnly: true}
     - {name: peers-ca, mountPath: /run/secrets/peers-ca, readOnly: true}
     - {name: peers, mountPath: /run/secrets/peers}
 {{- end }}
