@@ -42,6 +42,22 @@ shown() { env -C "$1" $(cat "$1/env") "$REAL_GATEWAY" config show --config gatew
 # reads FOLDER : nothing in it is a mistake but that the files are not here.
 reads() { shown "$1" >"$1/shown.json"; }
 
+# clusters_of RENDERED FOLDER : the folder of clusters' files, as the pod sees it: made of links, like every volume of a ConfigMap.
+clusters_of() {
+  local key path
+  mkdir -p "$2/..data"
+  json_of "$1" | jq -r '.[] | select(.kind == "Deployment") | .spec.template.spec.volumes[] | select(.name == "clusters").configMap.items[] | "\(.key) \(.path)"' |
+    while read -r key path; do
+      mkdir -p "$2/..data/$(dirname "$path")"
+      json_of "$1" | jq -r --arg key "$key" '.[] | select(.kind == "ConfigMap" and (.metadata.name | endswith("-clusters"))).data[$key]' >"$2/..data/$path"
+      ln -sfn "..data/${path%%/*}" "$2/${path%%/*}"
+    done
+  [ -e "$2/prod/config.yaml" ]
+}
+
+# clusters_read FOLDER : the gateway finds no mistake in it.
+clusters_read() { env -C "$OUT" "GATEWAY_AGENTS_DIR=$1" "$REAL_GATEWAY" config check; }
+
 # setting SET KEY : the value in effect.
 setting() { jq -r --arg key "$2" '.[] | select(.key == $key) | .value // empty' "$OUT/$1/shown.json"; }
 

@@ -90,7 +90,9 @@ restricted several
 printf 'postgres://gateway@%s:%s/gateway' "$NODE_ADDRESS" "$PG_PORT" >"$OUT/url"
 kc -n several create secret generic database --from-file=url="$OUT/url" >/dev/null
 SEVERAL=("${COMMON[@]}" --set replicas=2 --set store.kind=postgresql --set store.postgresql.existingSecret=database
-  --set service.public.clusterIP=10.0.0.80 --set service.agents.clusterIP=10.0.0.81 --set drain.delay=3s --set drain.timeout=10m)
+  --set service.public.clusterIP=10.0.0.80 --set service.agents.clusterIP=10.0.0.81 --set drain.delay=3s --set drain.timeout=10m
+  --set clusters.here.config.workspaces.enabled=true
+  --set clusters.here.config.workspaces.tools_image=localhost/tools:1 --set clusters.here.config.workspaces.gateway_url=http://10.0.0.81)
 begun=$(now_ms)
 installed "two replicas with PostgreSQL are installed" "${SEVERAL[@]}" || told
 note "ready $(seconds $(($(now_ms) - begun))) s after helm install"
@@ -98,6 +100,8 @@ examined "two replicas" || told
 check "which found nothing wrong" test "$(grep -cE '^(error|warning)' "$OUT/doctor-live.log")" = 0
 readyz() { kc get --raw "/api/v1/namespaces/several/$(pods | sed -n "${1}p" | sed 's|pod/|pods/|'):8082/proxy/readyz"; }
 lacks_nothing() { readyz "$1" | paste -sd ';' | grep -qE '^ok;store: ok;directory: ok, with 1 other replicas;certificates: ok until 20'; }
+in_force() { kc -n several logs -l app.kubernetes.io/component=gateway -c gateway --tail=-1 | grep -q 'configuration is in force.*cluster=here'; }
+check "the configuration of a cluster was read, from its folder in a volume" until_ok 20 in_force
 check "a replica says that it lacks nothing" until_ok 20 lacks_nothing 1
 check "and so does the other" until_ok 20 lacks_nothing 2
 

@@ -49,6 +49,13 @@ for values in "$GATEWAY"/ci/values-*.yaml "$AGENT"/ci/values-*.yaml; do
   check "the API server accepts each object, without a warning" accepted "$chart" "$rendered"
 done
 same "no set of values was left out" 9 "$sets"
+MONITORING=(--set monitoring.serviceMonitor.enabled=true --set monitoring.rules.enabled=true --set monitoring.dashboard.enabled=true
+  --set monitoring.rules.runbooksUrl=https://git.example.com/runbooks/)
+check "rules and dashboard render" render gw "$GATEWAY" gateways "$OUT/monitoring.yaml" -f "$GATEWAY/ci/values-production.yaml" "${MONITORING[@]}"
+check "and are accepted" accepted "$GATEWAY" "$OUT/monitoring.yaml"
+same "with each alert of deploy/monitoring" "$(grep -c 'alert:' "$ROOT/deploy/monitoring/rules.yaml")" "$(grep -c 'runbook_url: "https://git.example.com/runbooks/' "$OUT/monitoring.yaml")"
+same "and the dashboard as it is there" "$(jq -S . "$ROOT/deploy/monitoring/dashboard.json" | sha256sum)" \
+  "$(json_of "$OUT/monitoring.yaml" | jq -r '.[] | .data["workspace-gateway.json"]? // empty' | jq -S . | sha256sum)"
 
 # --- what the gateway makes of it -------------------------------------------------------------------------------------
 for values in "$GATEWAY"/ci/values-*.yaml; do
@@ -58,6 +65,10 @@ for values in "$GATEWAY"/ci/values-*.yaml; do
   config_of "$OUT/$name.yaml" >"$OUT/$name/gateway.toml"
   env_of "$OUT/$name.yaml" >"$OUT/$name/env"
   check "the gateway reads the configuration of ${name#chart-}, with the pod's variables" reads "$OUT/$name"
+done
+for name in production everything; do
+  check "$name has files of clusters" clusters_of "$OUT/chart-$name.yaml" "$OUT/clusters-$name"
+  check "in which the gateway finds no mistake" clusters_read "$OUT/clusters-$name"
 done
 # What the configuration says is what the values say.
 same "the longest drain is what the values say" 1h "$(setting chart-production timeouts.drain)"
