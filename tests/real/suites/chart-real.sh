@@ -42,9 +42,12 @@ told() {
 installed() { check "$1" on_cluster upgrade --install "$RELEASE" "$CHART" --wait --timeout 120s "${@:2}" || true; }
 # examined WHAT ARGUMENTS… : helm test, whose report is kept.
 examined() {
+  # The node's rules for a Service follow a moment after its pods are ready.
+  until_ok 20 curl -s -o /dev/null --max-time 2 http://10.0.0.80/ >/dev/null && until_ok 20 listening_at 10.0.0.81 80 >/dev/null
   check "$1: helm test is content" on_cluster test "$RELEASE" --timeout 120s
   kc -n "$SPACE" logs "pod/$RELEASE-workspace-gateway-doctor" >"$OUT/doctor-$RELEASE.log" 2>&1
 }
+listening_at() { (exec 3<>"/dev/tcp/$1/$2") 2>/dev/null; }
 said() { grep -qE -- "$2" "$OUT/doctor-$1.log"; }
 
 begun=$(now_ms)
@@ -100,8 +103,8 @@ examined "two replicas" || told
 check "which found nothing wrong" test "$(grep -cE '^(error|warning)' "$OUT/doctor-live.log")" = 0
 readyz() { kc get --raw "/api/v1/namespaces/several/$(pods | sed -n "${1}p" | sed 's|pod/|pods/|'):8082/proxy/readyz"; }
 lacks_nothing() { readyz "$1" | paste -sd ';' | grep -qE '^ok;store: ok;directory: ok, with 1 other replicas;certificates: ok until 20'; }
-in_force() { kc -n several logs -l app.kubernetes.io/component=gateway -c gateway --tail=-1 | grep -q 'configuration is in force.*cluster=here'; }
-check "the configuration of a cluster was read, from its folder in a volume" until_ok 20 in_force
+check "the configuration of a cluster was read, from its folder in a volume" until_ok 20 \
+  has_text 'configuration is in force.*cluster=here' kc -n several logs -l app.kubernetes.io/component=gateway -c gateway --tail=-1
 check "a replica says that it lacks nothing" until_ok 20 lacks_nothing 1
 check "and so does the other" until_ok 20 lacks_nothing 2
 
@@ -123,11 +126,9 @@ for pod in $before; do spawn "log-${pod##*-}" "$PARTS/kubectl" --kubeconfig "$KU
 begun=$(now_ms)
 installed "a rolling upgrade is taken under load" "${SEVERAL[@]}" --set podAnnotations.again=yes || told
 note "new replicas are ready $(seconds $(($(now_ms) - begun))) s after helm upgrade"
-for pod in $(pods); do
-  grep -qx "$pod" <<<"$before" || spawn "log-${pod##*-}" "$PARTS/kubectl" --kubeconfig "$KUBECONFIG_ADMIN" -n several logs -f "$pod" -c gateway
-done
-check "the replica with the WebSocket waits for it" until_ok 30 has_text Terminating kc -n several get pods
-settled() { [ "$(comm -12 <(printf '%s\n' "$before") <(pods) | wc -l)" -le 1 ]; }
+waits() { grep -qh 'the drain waits for streams to end' "$OUT"/log-*.log; }
+check "the replica with the WebSocket drains, and waits for it" until_ok 60 waits
+settled() { [ "$(comm -12 <(printf '%s\n' "$before") <(pods) | wc -l)" = 1 ]; }
 check "and the other one has ended" until_ok 60 settled
 touch "$OUT/enough"
 collect load 60

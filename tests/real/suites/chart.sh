@@ -73,7 +73,7 @@ done
 # What the configuration says is what the values say.
 same "the longest drain is what the values say" 1h "$(setting chart-production timeouts.drain)"
 same "a list of sections arrives whole" 'ws-*' "$(setting chart-production 'auth.agents.kubernetes[0].rules[0].namespace')"
-same "a number is a number" 20000 "$(setting chart-production limits.connections)"
+check "a number is a number" grep -qx 'limits.connections = 20000' "$OUT/chart-production/gateway.toml"
 same "a certificate that an Ingress serves is not the gateway's" '' "$(setting chart-production tls.public.cert)"
 same "one that nothing else serves is" /run/secrets/tls-public/tls.crt "$(setting chart-cert-manager tls.public.cert)"
 same "a pod may end as long as it drains: production" 3630 "$(grace chart-production)"
@@ -123,7 +123,7 @@ check "which are those of the agent's chart" diff -U 0 "$OUT/manifests.json" "$O
 
 # --- releases ---------------------------------------------------------------------------------------------------------
 held() { kc -n gateways get secret "$1" -o "jsonpath={.data['$2']}"; }
-secrets() { printf '%s\n' "$(held live-workspace-gateway-seal-key 'gateway\.key')" "$(held live-workspace-gateway-peers-ca 'ca\.crt')" "$(held live-workspace-gateway-peers-ca 'ca\.key')"; }
+secrets() { printf '%s\n' "$(held live-workspace-gateway-seal-key 'gateway\.key')" "$(held live-workspace-gateway-peers-ca 'ca\.crt')" "$(held live-workspace-gateway-peers-ca 'ca\.key')" | sha256sum; }
 on_cluster() { helm --kubeconfig "$KUBECONFIG_ADMIN" -n gateways "$@"; }
 check "a release is installed" on_cluster install live "$GATEWAY" "${POSTGRES[@]}"
 made=$(secrets)

@@ -104,7 +104,8 @@ fn schemas_of_values_take_no_unknown_key() {
         let known = schema["properties"].as_object().expect("an object");
         let unknown: Vec<_> = tops.iter().filter(|key| !known.contains_key(**key)).collect();
         assert!(unknown.is_empty(), "{chart}: {unknown:?}");
-        let undocumented: Vec<_> = known.keys().filter(|key| *key != "global" && !tops.contains(key.as_str())).collect();
+        let undocumented: Vec<_> =
+            known.keys().filter(|key| *key != "global" && !tops.contains(key.as_str())).collect();
         assert!(undocumented.is_empty(), "{chart}: {undocumented:?}");
     }
 }
