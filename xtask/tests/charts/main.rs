@@ -3,7 +3,12 @@
 //!
 //! `UPDATE_CHARTS=1 cargo test -p xtask --test charts` copies the files anew.
 
-#![allow(clippy::expect_used, reason = "a failed expectation is how a test fails")]
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a failed expectation is how a test fails"
+)]
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -49,7 +54,7 @@ fn files_of_the_charts_are_those_beside_them() {
             let current = read(&format!("{copy}/{file}")) == text;
             assert!(current, "{copy}/{file} is not {original}/{file}: {UPDATE}=1 copies it");
         }
-        let wanted: BTreeSet<String> = files.iter().map(ToString::to_string).collect();
+        let wanted: BTreeSet<String> = files.iter().map(|file| (*file).to_owned()).collect();
         assert_eq!(names(copy), wanted, "{copy}");
     }
 }
