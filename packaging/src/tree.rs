@@ -106,6 +106,19 @@ impl Tree {
         node.is_some_and(|node| !matches!(node.content, Content::Folder) && node.mode & 0o111 == 0o111)
     }
 
+    /// Returns the number of bytes in all files.
+    ///
+    /// # Errors
+    /// Names the file that cannot be read.
+    pub(crate) fn size(&self) -> io::Result<u64> {
+        let of = |node: &Node| match &node.content {
+            Content::Text(text) => u64::try_from(text.len()).map_err(io::Error::other),
+            Content::Copy(from) => Ok(fs::metadata(from).map_err(|error| naming(from, &error))?.len()),
+            Content::Folder | Content::Link(_) => Ok(0),
+        };
+        self.0.values().map(of).sum()
+    }
+
     /// Writes the archive, sorted by path. `time` is that of all files, in seconds since 1970.
     ///
     /// # Errors

@@ -19,7 +19,7 @@ REAL=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 # own, and what else is in that lane has no editor.
 ALONE=(revocation fault floods kubernetes-life)
 PODS=(chart cluster-scenarios kubernetes-frozen kubernetes-trouble kubernetes-limits kubernetes-identity kubernetes-page)
-MACHINES=(real-pod images git-credentials replicas acme idle dashboard-people monitoring failures inspector doctor)
+MACHINES=(real-pod images packages git-credentials replicas acme idle dashboard-people monitoring failures inspector doctor)
 EDITORS=(ci-workspace workspace-scripts kubernetes-pod code-server ci-job ci-schema environments-trouble ssh workspace-ssh memory sign-in terminal
   demo agent-life)
 OTHERS=(dashboard environments store outage h2spec load-balancers http-server getting-out websocket vite environment-templates grpc)

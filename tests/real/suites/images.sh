@@ -35,8 +35,8 @@ done
 
 # blob IMAGE FILTER : the blob that jq finds in the manifest of the image.
 blob() {
-  local layout=$MACHINE/one/$1
-  local manifest=$layout/blobs/sha256/$(jq -r '.manifests[0].digest | ltrimstr("sha256:")' "$layout/index.json")
+  local layout=$MACHINE/one/$1 manifest
+  manifest=$layout/blobs/sha256/$(jq -r '.manifests[0].digest | ltrimstr("sha256:")' "$layout/index.json")
   printf '%s\n' "$layout/blobs/sha256/$(jq -r "$2 | ltrimstr(\"sha256:\")" "$manifest")"
 }
 # root_of IMAGE : rights, owner and path of all that is in it.
