@@ -1,5 +1,5 @@
-//! The images of `deploy/images/`: what can be said of them without building one. Their instructions are whole, what they copy exists,
-//! and what they promise is what the scripts of a workspace and the manifest of the cluster agent expect.
+//! The image of `deploy/images/`: what can be said of it without building it. Its instructions are whole, what it copies exists, and what it
+//! promises is what the scripts of a workspace expect. Images of gateway and agent are `packaging/`'s.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,7 +21,7 @@ use workspace_spec::devfile;
 use workspace_spec::editor::Chosen;
 use workspace_spec::frozen::{Facts, SCRIPTS_DIR, TOOLS_DIR, TOOLS_IMAGE_DIR, freeze};
 
-const IMAGES: [&str; 3] = ["gateway", "agent", "tools"];
+const IMAGES: [&str; 1] = ["tools"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
@@ -204,34 +204,9 @@ fn tools_image_has_every_program_that_a_workspace_runs() {
 }
 
 #[test]
-fn agents_image_is_what_its_manifest_runs() {
-    let steps = last_stage("agent");
-    assert_eq!(list(named(&steps, "ENTRYPOINT")[0]), ["/usr/local/bin/workspace-agent"]);
-    let manifest = read("deploy/cluster-agent.yaml");
-    // It names no command, so it is the entry point that gets its arguments.
-    assert!(manifest.contains("image: workspace-agent\n") && manifest.contains("args: [cluster,"), "{manifest}");
-    assert!(!manifest.contains("command:"));
-    let user = named(&steps, "USER")[0].split(':').next().unwrap();
-    assert!(manifest.contains(&format!("runAsUser: {user}\n")));
-    // The program for the cluster has the Kubernetes client, that for workspaces has not.
-    for (image, program) in [("agent", "workspace-agent"), ("tools", "workspace-agent-slim")] {
-        let steps = self::steps(image);
-        let built = format!("--bin {program}");
-        assert!(named(&steps, "RUN").iter().any(|line| line.ends_with(&built)), "{image}");
-        let copied = format!("/src/target/release/{program} ");
-        assert!(named(&steps, "COPY").iter().any(|line| line.contains(&copied)), "{image}");
-    }
-}
-
-#[test]
-fn gateways_image_has_settings_that_the_gateway_takes() {
-    let steps = last_stage("gateway");
-    let environment = named(&steps, "ENV").join(" ");
-    let environment = environment.split_whitespace().filter_map(|one| one.split_once('='));
-    let environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-    let config = gateway_config::Config::load(None, &environment).unwrap_or_else(|bad| panic!("{bad:?}"));
-    assert_eq!([config.listen.public.port(), config.listen.agents.port()], [8080, 8081]);
-    assert!(!config.listen.public.ip().is_loopback(), "nobody would reach it");
-    assert_eq!(list(named(&steps, "ENTRYPOINT")[0]), ["/usr/local/bin/gateway"]);
-    assert_eq!(list(named(&steps, "CMD")[0])[0], "serve");
+fn tools_have_the_program_without_a_client_of_kubernetes() {
+    let steps = steps("tools");
+    assert!(named(&steps, "RUN").iter().any(|line| line.ends_with("--bin workspace-agent-slim")));
+    let copied = "/src/target/release/workspace-agent-slim ";
+    assert!(named(&steps, "COPY").iter().any(|line| line.contains(copied)));
 }
