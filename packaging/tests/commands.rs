@@ -1,5 +1,7 @@
 //! The program as it is called: what it says when something is missing. (Tests of whole programs also have Cargo build it for the suites.)
 
+#![allow(clippy::unwrap_used, reason = "a failed expectation is how a test fails")]
+
 use std::process::Command;
 
 #[track_caller]
