@@ -63,6 +63,8 @@ pub trait SharedSignIns: fmt::Debug + Send + Sync {
     fn uncount_guesses<'a>(&'a self, keys: &'a [String]) -> SharedAnswer<'a, ()>;
     /// Makes a proof that a replica has written `text`.
     fn prove(&self, text: &[u8]) -> [u8; PROOF_BYTES];
+    /// Returns whether `proof` is what a replica makes of `text`, also with a key that was exchanged since.
+    fn proves(&self, text: &[u8], proof: &[u8]) -> bool;
     /// Returns the time.
     fn now(&self) -> UnixSeconds;
 }

@@ -77,6 +77,10 @@ impl SharedSignIns for StoredSignIns {
         self.store.prove_sign_in(text)
     }
 
+    fn proves(&self, text: &[u8], proof: &[u8]) -> bool {
+        self.store.proves_sign_in(text, proof)
+    }
+
     fn now(&self) -> UnixSeconds {
         wall_clock()
     }

@@ -10,7 +10,7 @@ use super::{Store, StoreError};
 use gateway_types::token::NoRandomness;
 
 /// Names the row to which the sealed certificate belongs.
-const ROW: &str = "shared certificate";
+pub(super) const ROW: &str = "shared certificate";
 
 /// A process that orders certificates: a random number, as it orders before it is one of the replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

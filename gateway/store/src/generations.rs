@@ -176,19 +176,19 @@ impl Store {
     /// Seals the generation of an agent's session.
     #[must_use]
     pub fn seal_generation(&self, of: &SealedAgent<'_>, sealed: SealedGeneration) -> Vec<u8> {
-        self.sealer.generations.seal(of, sealed)
+        self.sealer.code_of_generation(|key| key.seal(of, sealed))
     }
 
     /// Returns the generation that a seal proves; `None` if it is not this agent's, or was changed.
     #[must_use]
     pub fn sealed_generation(&self, of: &SealedAgent<'_>, seal: &[u8]) -> Option<SealedGeneration> {
-        self.sealer.generations.open(of, seal)
+        self.sealer.find_generation(|key| key.open(of, seal))
     }
 
     /// Seals the generation of a session whose agent came with a token of this gateway, and what an admission has to know.
     #[must_use]
     pub fn seal_admission(&self, of: &SealedAdmission, proved: ProvedAgent<'_>, sealed: SealedGeneration) -> Vec<u8> {
-        self.sealer.generations.seal_admission(of, proved, sealed)
+        self.sealer.code_of_generation(|key| key.seal_admission(of, proved, sealed))
     }
 
     /// Returns what the seal of an agent says that shows this token; `None` if it is not this agent's, or was changed.
@@ -198,7 +198,7 @@ impl Store {
         proved: ProvedAgent<'_>,
         seal: &[u8],
     ) -> Option<(SealedAdmission, SealedGeneration)> {
-        self.sealer.generations.open_admission(proved, seal)
+        self.sealer.find_generation(|key| key.open_admission(proved, seal))
     }
 }
 

@@ -9,8 +9,8 @@
 //! * `replicas`, `sessions`, `connected`, `duties`: gateways that share a database, and which of them has which agent and does which background
 //!   work. `fence` keeps the writes of a past owner out.
 //! * `audit_records`: the audit log of all replicas, for a search. `git_credentials`: users' credentials for git servers, sealed.
-//! * `seal`: secrets that have to be read again. `generations`: what agents prove of their last session. `single`: one gateway
-//!   for each database. `watch`: outages. `inspect` looks at a database and changes nothing.
+//! * `seal`, `reseal`, `key_file`: secrets that have to be read again, and the exchange of their key. `generations`: what agents prove of their last session. `single`: one gateway
+//!   for each database. `watch`: outages. `inspect` looks at a database and changes nothing. `backup`: copies of it, with the keys.
 //!
 //! To add a method, write its statement once, with [`sql`](database::sql), and read the rows into types of `model`; a
 //! new table is a file with the same number in each folder of `migrations`. Every test of this crate runs on both
@@ -19,6 +19,7 @@
 //! No clock inside: callers pass the time (see [`wall_clock`] for its source).
 
 mod audit_records;
+pub mod backup;
 mod certificates;
 mod changed_rows;
 mod changes;
@@ -38,6 +39,7 @@ mod idle;
 mod ids;
 mod inspect;
 mod json;
+mod key_file;
 mod lifecycles;
 mod managed;
 mod migrate;
@@ -50,6 +52,7 @@ mod quotas;
 #[cfg(any(test, feature = "testing"))]
 pub mod remote;
 mod replicas;
+mod reseal;
 mod rotate;
 mod seal;
 mod sessions;
@@ -105,6 +108,7 @@ pub use git_credentials::{
 pub use idle::WorkspaceActivity;
 pub use inspect::{DatabaseClock, ReplicaVersion, StoreFacts, inspect};
 pub use json::canonical_json;
+pub use key_file::{KeyFileChange, change_key_file, key_file_ids};
 pub use lifecycles::Observation;
 pub use managed::{KubernetesState, ManagedWorkspace, Runs, UsedTemplate};
 pub use model::{
@@ -116,6 +120,8 @@ pub use quotas::{ClusterUsage, CountedWorkspace, OverQuota, StartWithin};
 pub use replicas::{
     DifferingReplica, DrainRequest, Incarnation, NewReplica, Renewal, ReplicaReport, ReplicaState, StoredReplica,
 };
+pub use reseal::{KeyChange, NewKeys, ResealProgress, SealedCounts};
+pub use seal::KeyId;
 pub use sessions::{CLAIMS_MAX, ClaimResult, DifferingPlace, NewerSession, SessionClaim, SessionKey, SessionOwner};
 pub use shared_sign_ins::Obsolete;
 pub use shares::{ShareReplacement, SharedPort};
@@ -196,6 +202,17 @@ pub enum StoreError {
     KeyWrong {
         /// The file.
         path: PathBuf,
+    },
+    /// Secrets are sealed with a key that is not in the file any more.
+    #[error(
+        "store.key_file {} lacks a key with which {count} secrets are still sealed: bring it back, behind the others, and run \
+         gateway key reseal", path.display()
+    )]
+    KeyNeeded {
+        /// The file.
+        path: PathBuf,
+        /// Number of these secrets.
+        count: u64,
     },
     /// A newer program has changed the database's shape; going on could destroy what that program stored.
     #[error(

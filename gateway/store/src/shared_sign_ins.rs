@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac;
 
 use super::database::{About, Row, sql};
@@ -239,11 +240,21 @@ impl Store {
     /// RFC 2104).
     #[must_use]
     pub fn prove_sign_in(&self, text: &[u8]) -> [u8; PROOF_BYTES] {
-        let code = hmac::sign(&self.sealer.sign_ins, text);
-        let mut proof = [0; PROOF_BYTES];
-        proof.iter_mut().zip(code.as_ref()).for_each(|(to, from)| *to = *from);
-        proof
+        proof_of(&self.sealer.sign(text))
     }
+
+    /// Returns whether a proof is that of a gateway of this database, also of one that has another of the keys in front.
+    #[must_use]
+    pub fn proves_sign_in(&self, text: &[u8], proof: &[u8]) -> bool {
+        self.sealer.any_signs(text, |code| verify_slices_are_equal(&proof_of(code), proof).is_ok())
+    }
+}
+
+/// Returns the beginning of a code.
+fn proof_of(code: &hmac::Tag) -> [u8; PROOF_BYTES] {
+    let mut proof = [0; PROOF_BYTES];
+    proof.iter_mut().zip(code.as_ref()).for_each(|(to, from)| *to = *from);
+    proof
 }
 
 fn read_ended(row: &Row) -> Result<EndedSession, StoreError> {
@@ -255,7 +266,7 @@ fn read_ended(row: &Row) -> Result<EndedSession, StoreError> {
 }
 
 /// Names the row that a sealed step belongs to.
-fn step_row(kind: StepKind, id: &Digest) -> String {
+pub(super) fn step_row(kind: StepKind, id: &Digest) -> String {
     format!("sign_in_steps {} {}", kind.as_str(), id.encoded())
 }
 

@@ -123,7 +123,7 @@ async fn use_write_ahead_log(writer: &SqlitePool) -> Result<(), sqlx::Error> {
 }
 
 /// Returns whether SQLite's primary result code, the low byte, is `SQLITE_BUSY`.
-fn is_busy(error: &sqlx::Error) -> bool {
+pub(crate) fn is_busy(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(|error| error.code()?.parse::<u32>().ok());
     code.is_some_and(|code| code & 0xff == 5)
 }

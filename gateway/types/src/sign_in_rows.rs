@@ -131,6 +131,9 @@ pub enum StepKind {
 }
 
 impl StepKind {
+    /// All kinds.
+    pub const ALL: [Self; 4] = [Self::Link, Self::Provider, Self::Transfer, Self::Spent];
+
     /// Returns the name under which it is stored.
     #[must_use]
     pub fn as_str(self) -> &'static str {

@@ -150,6 +150,10 @@ impl SharedSignIns for MemoryStore {
         proof
     }
 
+    fn proves(&self, text: &[u8], proof: &[u8]) -> bool {
+        self.prove(text) == proof
+    }
+
     fn now(&self) -> UnixSeconds {
         UnixSeconds::new(self.wall.load(Ordering::Relaxed))
     }

@@ -10,7 +10,6 @@
 
 use std::time::Duration;
 
-use aws_lc_rs::constant_time::verify_slices_are_equal;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use serde::{Deserialize, Serialize};
@@ -92,7 +91,7 @@ impl Ticket {
         let age = store.now().get().saturating_sub(at);
         let seconds = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
         let is_young = (-seconds(CLOCKS_DIFFER_MAX)..seconds(BEGUN_AGE_MAX)).contains(&age);
-        is_young && verify_slices_are_equal(&store.prove(&ticket_text(host, pre, head)), proof).is_ok()
+        is_young && store.proves(&ticket_text(host, pre, head), proof)
     }
 
     /// Makes the mark that it was used.
@@ -119,7 +118,7 @@ pub(super) fn nonce(store: &dyn SharedSignIns, host: &str) -> Result<Opaque, NoR
 /// Returns whether a replica made this nonce for this host.
 pub(super) fn is_own_nonce(store: &dyn SharedSignIns, host: &str, nonce: &Opaque) -> bool {
     let (random, proof) = nonce.halves();
-    verify_slices_are_equal(&store.prove(&nonce_text(host, &random)), &proof).is_ok()
+    store.proves(&nonce_text(host, &random), &proof)
 }
 
 /// A step's contents, as they are stored.

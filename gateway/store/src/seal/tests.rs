@@ -3,7 +3,41 @@ use crate::Store;
 use gateway_config::StoreConfig;
 
 fn sealer(key: u8) -> Sealer {
-    Sealer::new(&[key; KEY_BYTES]).unwrap()
+    sealer_of(key, &[])
+}
+
+fn sealer_of(first: u8, more: &[u8]) -> Sealer {
+    let file = KeyFile { first: [first; KEY_BYTES], more: more.iter().map(|key| [*key; KEY_BYTES]).collect() };
+    Sealer::new(Keys::new(&file).unwrap(), None)
+}
+
+#[test]
+fn first_key_seals_and_all_keys_open() {
+    let (old, both, new) = (sealer(1), sealer_of(2, &[1]), sealer(2));
+    let by_old = old.seal("row", b"secret").unwrap();
+    let by_both = both.seal("row", b"secret").unwrap();
+    assert_eq!(both.open("row", &by_old).as_deref(), Some(&b"secret"[..]));
+    assert_eq!((new.open("row", &by_old), old.open("row", &by_both)), (None, None));
+    assert_eq!(new.open("row", &by_both).as_deref(), Some(&b"secret"[..]));
+    assert!(both.any_signs(b"text", |tag| tag.as_ref() == old.sign(b"text").as_ref()));
+    assert!(!new.any_signs(b"text", |tag| tag.as_ref() == old.sign(b"text").as_ref()));
+    assert_eq!(both.sign(b"text").as_ref(), new.sign(b"text").as_ref());
+}
+
+#[test]
+fn file_holds_a_key_in_each_line_and_each_key_once() {
+    let file = KeyFile { first: [1; KEY_BYTES], more: vec![[2; KEY_BYTES], [3; KEY_BYTES]] };
+    assert!(KeyFile::parse(file.text().as_bytes()).unwrap() == file);
+    let spaced = file.text().replace('\n', "\r\n\r\n");
+    assert!(KeyFile::parse(spaced.as_bytes()).unwrap() == file);
+    let twice = file.text().repeat(2);
+    assert!(KeyFile::parse(twice.as_bytes()).is_err());
+    let many: String =
+        (0..=KEYS_MAX).map(|key| STANDARD.encode([u8::try_from(key).unwrap(); KEY_BYTES]) + "\n").collect();
+    assert!(KeyFile::parse(many.as_bytes()).is_err());
+    for text in ["", "\n", "short", "aGFsZg==\n"] {
+        assert!(KeyFile::parse(text.as_bytes()).is_err(), "{text:?}");
+    }
 }
 
 #[test]
