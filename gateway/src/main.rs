@@ -11,9 +11,10 @@ use gateway::app::{App, Inheritance, StartError, configured_provider};
 use gateway::demo;
 use gateway_cli::files::allow_open_files;
 use gateway_cli::{
-    Cli, Console, Exit, GatewayCommand, asks_for_json, preflight, run_audit, run_ci_run, run_cluster, run_completions,
-    run_config, run_environment, run_explain, run_forward, run_git_credential, run_login, run_logout, run_man,
-    run_replicas, run_ssh, run_ssh_config, run_token, run_user, run_whoami, run_workspace,
+    Cli, Console, Exit, GatewayCommand, asks_for_json, preflight, run_audit, run_backup, run_ci_run, run_cluster,
+    run_completions, run_config, run_environment, run_explain, run_forward, run_git_credential, run_key, run_login,
+    run_logout, run_man, run_replicas, run_restore, run_ssh, run_ssh_config, run_token, run_user, run_whoami,
+    run_workspace,
 };
 use gateway_config::{Config, process_environment};
 use gateway_doctor::run_doctor;
@@ -90,6 +91,9 @@ async fn run(cli: &Cli, env: &BTreeMap<String, String>, is_json: bool) -> ExitCo
         GatewayCommand::Audit(args) => run_audit(cli, args, env, &mut console, wall_clock()).await,
         GatewayCommand::Cluster(args) => run_cluster(args, env, &mut console).await,
         GatewayCommand::Replicas(args) => run_replicas(cli, args, env, &mut console, wall_clock()).await,
+        GatewayCommand::Backup(args) => Box::pin(run_backup(cli, args, env, &mut console, wall_clock())).await,
+        GatewayCommand::Restore(args) => Box::pin(run_restore(cli, args, env, &mut console, wall_clock())).await,
+        GatewayCommand::Key(args) => run_key(cli, args, env, &mut console, wall_clock()).await,
         GatewayCommand::Environment(args) => run_environment(args, env, &mut console).await,
         GatewayCommand::Token(args) => run_token(cli, args, env, &mut console, wall_clock()).await,
         GatewayCommand::Forward(args) => run_forward(args, env, &mut console).await,

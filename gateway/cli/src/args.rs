@@ -29,6 +29,7 @@ macro_rules! which {
 }
 
 mod audit;
+mod backup;
 mod cluster;
 mod doctor;
 mod environment;
@@ -38,6 +39,7 @@ mod naming;
 mod template;
 
 pub use audit::{AuditArgs, AuditCommand, AuditTime, SearchAuditArgs};
+pub use backup::{BackupArgs, KeyArgs, KeyCommand, KeyOutput, RestoreArgs};
 pub use cluster::{ClusterArgs, ClusterCommand, OrphansArgs, ShowClusterArgs};
 pub use doctor::DoctorArgs;
 pub use environment::{EnsureArgs, EnvironmentArgs, EnvironmentCommand, ShowEnvironmentArgs, StopArgs, WhichArgs};

@@ -3,6 +3,7 @@
 //! * `args`, `console`, `table`, `completions`: flags, and output: data to one stream, messages to the other.
 //! * `place`: where a command works: at a gateway over its API (`client`, `credentials`, `login`), or on the database of
 //!   the gateway on this machine, with an entry in the audit log (`local`).
+//! * `backup`, `key`: copies of the database, and the keys of its secrets.
 //! * `workspace`, `token`, `git_credential`, `user`, `replicas`, `environment`: commands about these.
 //! * `config`, `preflight`: what is configured, and whether it would start.
 //! * `forward`, `ssh`, `tunnel`: ports of workspaces on this machine.
@@ -13,6 +14,7 @@
 
 mod args;
 mod audit;
+mod backup;
 mod ci_run;
 mod client;
 mod cluster;
@@ -25,6 +27,7 @@ mod explain;
 pub mod files;
 mod forward;
 mod git_credential;
+mod key;
 mod local;
 mod login;
 mod place;
@@ -50,13 +53,15 @@ use gateway_config::{BadConfig, Config, DEFAULT_FILE, Flag};
 use gateway_types::UserName;
 
 pub use args::{
-    AuditArgs, AuditCommand, AuditTime, ChangeArgs, ClusterArgs, ClusterCommand, CreateArgs, CreateTokenArgs,
-    DoctorArgs, EnsureArgs, EnvironmentArgs, EnvironmentCommand, GivenParameter, HandOverArgs, IdleArgs, KeepArgs,
-    ListArgs, OpenArgs, OrphansArgs, RenameArgs, RevokeTokenArgs, RotateTokenArgs, RunsOn, SearchAuditArgs, ShareArgs,
-    ShowArgs, ShowClusterArgs, ShowEnvironmentArgs, StopArgs, TemplatesArgs, TerminateArgs, TokenArgs, TokenCommand,
-    WhichArgs, WorkspaceArgs, WorkspaceCommand,
+    AuditArgs, AuditCommand, AuditTime, BackupArgs, ChangeArgs, ClusterArgs, ClusterCommand, CreateArgs,
+    CreateTokenArgs, DoctorArgs, EnsureArgs, EnvironmentArgs, EnvironmentCommand, GivenParameter, HandOverArgs,
+    IdleArgs, KeepArgs, KeyArgs, KeyCommand, KeyOutput, ListArgs, OpenArgs, OrphansArgs, RenameArgs, RestoreArgs,
+    RevokeTokenArgs, RotateTokenArgs, RunsOn, SearchAuditArgs, ShareArgs, ShowArgs, ShowClusterArgs,
+    ShowEnvironmentArgs, StopArgs, TemplatesArgs, TerminateArgs, TokenArgs, TokenCommand, WhichArgs, WorkspaceArgs,
+    WorkspaceCommand,
 };
 pub use audit::run_audit;
+pub use backup::{run_backup, run_restore};
 pub use ci_run::{CiRunArgs, run_ci_run};
 pub use cluster::run_cluster;
 pub use completions::{CompletionsArgs, ManArgs, run_completions, run_man};
@@ -68,6 +73,7 @@ pub use forward::{BadForwarding, ForwardArgs, Forwarding, run_forward};
 pub use git_credential::{
     GitCredentialArgs, GitCredentialCommand, RemoveGitCredentialArgs, SetGitCredentialArgs, run_git_credential,
 };
+pub use key::run_key;
 pub use login::{LoginArgs, LogoutArgs, WhoAmIArgs, run_login, run_logout, run_whoami};
 pub use replicas::run_replicas;
 pub use ssh::{SshArgs, SshConfigArgs, run_ssh, run_ssh_config};
@@ -136,6 +142,7 @@ Examples:
   gateway audit search --workspace my-app       who did what, on all replicas
   gateway cluster show prod                     what workspaces take there, and how much they may
   gateway replicas list                         the gateways that share one database
+  gateway backup --to gateway.backup            the database and its keys in one file
   gateway environment ensure --agent prod       in a CI job: its Kubernetes resources are ready
   gateway forward my-app 5432                   its port 5432 on this machine
   gateway ssh my-app                            a shell in it
@@ -225,6 +232,12 @@ pub enum GatewayCommand {
     Cluster(ClusterArgs),
     /// List the replicas of a gateway, and drain one.
     Replicas(ReplicasArgs),
+    /// Back up the database and the keys of its secrets, while the gateway runs.
+    Backup(BackupArgs),
+    /// Bring a backup back.
+    Restore(RestoreArgs),
+    /// Exchange the key that seals secrets in the database, while gateways run.
+    Key(KeyArgs),
     /// Have a CI job's Kubernetes resources be there, and end them.
     Environment(EnvironmentArgs),
     /// Bring ports of a workspace to this machine.
@@ -516,6 +529,9 @@ impl GatewayCommand {
             | Self::Audit(_)
             | Self::Cluster(_)
             | Self::Replicas(_)
+            | Self::Backup(_)
+            | Self::Restore(_)
+            | Self::Key(_)
             | Self::Environment(_)
             | Self::Forward(_)
             | Self::Ssh(_)

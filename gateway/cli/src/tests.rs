@@ -1,5 +1,6 @@
 //! What is typed, what is printed where, and how it ends.
 
+mod backup;
 mod config;
 mod help;
 mod replicas;
@@ -122,6 +123,13 @@ impl Site {
                 run_replicas(&cli, args, &env, console, UnixSeconds::new(1_800_000_000)).await
             }
             GatewayCommand::User(args) => run_user(&cli, args, &env, console, UnixSeconds::new(1_800_000_000)).await,
+            GatewayCommand::Backup(args) => {
+                run_backup(&cli, args, &env, console, UnixSeconds::new(1_800_000_000)).await
+            }
+            GatewayCommand::Restore(args) => {
+                run_restore(&cli, args, &env, console, UnixSeconds::new(1_800_000_000)).await
+            }
+            GatewayCommand::Key(args) => run_key(&cli, args, &env, console, UnixSeconds::new(1_800_000_000)).await,
             GatewayCommand::Demo(_)
             | GatewayCommand::Serve(_)
             | GatewayCommand::Doctor(_)

@@ -33,6 +33,9 @@ fn help_has_usage_and_examples() {
       audit           Search the audit log of all replicas
       cluster         Show what workspaces take in a cluster, and find what lost records left there
       replicas        List the replicas of a gateway, and drain one
+      backup          Back up the database and the keys of its secrets, while the gateway runs
+      restore         Bring a backup back
+      key             Exchange the key that seals secrets in the database, while gateways run
       environment     Have a CI job's Kubernetes resources be there, and end them
       forward         Bring ports of a workspace to this machine
       ssh             Log in to a workspace with SSH
@@ -67,6 +70,7 @@ fn help_has_usage_and_examples() {
       gateway audit search --workspace my-app       who did what, on all replicas
       gateway cluster show prod                     what workspaces take there, and how much they may
       gateway replicas list                         the gateways that share one database
+      gateway backup --to gateway.backup            the database and its keys in one file
       gateway environment ensure --agent prod       in a CI job: its Kubernetes resources are ready
       gateway forward my-app 5432                   its port 5432 on this machine
       gateway ssh my-app                            a shell in it

@@ -305,6 +305,29 @@ pub enum AuditEvent {
         /// `drain` or `drain now`.
         how: &'static str,
     },
+    /// A backup was made.
+    BackupMade {
+        /// Author of the backup.
+        by: Actor,
+        /// Whether it has the keys of the secrets.
+        keys: bool,
+    },
+    /// A backup was brought back.
+    BackupRestored {
+        /// Author of the change.
+        by: Actor,
+        /// Time at which the backup was made, in seconds since 1970.
+        made_at: i64,
+    },
+    /// The keys that seal secrets were changed.
+    KeysChanged {
+        /// Author of the change.
+        by: Actor,
+        /// `add`, `promote`, `reseal` or `drop`.
+        how: &'static str,
+        /// Name of the key that seals.
+        first: Text,
+    },
     /// A token was made.
     TokenCreated {
         /// Author of the change.
