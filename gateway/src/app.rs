@@ -16,6 +16,7 @@ mod handover;
 mod listeners;
 mod outage;
 mod redial;
+mod reload;
 mod replicas;
 mod run;
 mod shared_sign_ins;
@@ -39,6 +40,7 @@ use self::environments::EnvironmentParts;
 use self::handover::Succession;
 pub use self::handover::{Inheritance, ReplaceError};
 use self::listeners::{ListenerTls, Listeners};
+use self::reload::ReloadedTls;
 use self::replicas::{PeerPort, ReplicaParts};
 use self::sign_ins::SignIns;
 use self::traces::SpanTask;
@@ -63,6 +65,7 @@ use gateway_workspaces::kubernetes::KubernetesController;
 use gateway_workspaces::workspace_templates::WorkspaceTemplates;
 
 pub use self::error::StartError;
+pub use self::reload::ConfigSource;
 pub use self::sign_in::{DEV_USER, SignInSetupError, configured_provider};
 
 /// A gateway whose listeners are bound.
@@ -85,6 +88,9 @@ pub struct App {
     closed: CancellationToken,
     listeners: Listeners,
     certificates: Vec<Arc<Tls>>,
+    tls: ReloadedTls,
+    /// Source of a changed configuration.
+    reloading: Option<ConfigSource>,
     audit: AuditTasks,
     spans: SpanTask,
     renewal: Option<Renewal>,
@@ -102,6 +108,7 @@ struct Bound {
     single: Arc<SingleGateway>,
     own: OwnCertificate,
     certificates: Vec<Arc<Tls>>,
+    tls: ReloadedTls,
     limits: Arc<UsageLimits>,
     listeners: Listeners,
     peers: Option<PeerPort>,
@@ -146,13 +153,20 @@ impl App {
         let own = Box::pin(OwnCertificate::ensure(&config)).await?;
         let tls = ListenerTls::load(&config)?;
         let certificates = tls.certificates();
+        let reloaded = ReloadedTls { public: tls.public.clone(), agents: tls.agents.clone() };
         let limits = UsageLimits::new(&config.limits, Instant::now().into_std());
         let listeners = Listeners::bind(&config, &limits, tls, sockets)?;
         listeners.settle(&mut config)?;
         let peers = PeerPort::bind(&config).await?;
-        let bound = Bound { single, own, certificates, limits, listeners, peers, predecessor };
+        let bound = Bound { single, own, certificates, tls: reloaded, limits, listeners, peers, predecessor };
         // On the heap: it holds all parts of a gateway.
         Box::pin(assemble::assemble(config, bound)).await
+    }
+
+    /// Reloads the configuration from `source` on each SIGHUP, while it runs.
+    #[must_use]
+    pub fn reloading(self, source: ConfigSource) -> Self {
+        Self { reloading: Some(source), ..self }
     }
 
     /// Returns the addresses that it listens on.

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use gateway::app::{App, Inheritance, StartError, configured_provider};
+use gateway::app::{App, ConfigSource, Inheritance, StartError, configured_provider};
 use gateway::demo;
 use gateway_cli::files::allow_open_files;
 use gateway_cli::{
@@ -103,7 +103,7 @@ async fn run(cli: &Cli, env: &BTreeMap<String, String>, is_json: bool) -> ExitCo
         GatewayCommand::Man(args) => run_man(args, &mut console),
         GatewayCommand::Serve(args) => match load(cli, env).and_then(ready) {
             // On the heap: it holds all parts of a gateway.
-            Ok(config) => ended(Box::pin(serve(config, args.replace)).await),
+            Ok(config) => ended(Box::pin(serve(config, args.replace, source(cli, env))).await),
             Err(exit) => exit,
         },
         GatewayCommand::Demo(args) => match load(cli, env) {
@@ -129,6 +129,21 @@ fn load(cli: &Cli, env: &BTreeMap<String, String>) -> Result<Config, Exit> {
     }
 }
 
+/// Returns what reads the configuration anew, of the same file, variables and flags, and opens everything that it names.
+fn source(cli: &Cli, env: &BTreeMap<String, String>) -> ConfigSource {
+    let (cli, env) = (cli.clone(), env.clone());
+    ConfigSource::new(move || {
+        let config =
+            cli.load_config(&env).map_err(|bad| bad.to_string().lines().map(str::to_owned).collect::<Vec<_>>())?;
+        let found = preflight::look(&config);
+        if found.problems.is_empty() {
+            Ok(config)
+        } else {
+            Err(found.problems.iter().map(ToString::to_string).collect())
+        }
+    })
+}
+
 /// Opens everything that the configuration names, so that all its mistakes are reported at once.
 fn ready(config: Config) -> Result<Config, Exit> {
     let found = preflight::look(&config);
@@ -144,7 +159,7 @@ fn ready(config: Config) -> Result<Config, Exit> {
     Err(Exit::BadConfig)
 }
 
-async fn serve(config: Config, replaces: bool) -> anyhow::Result<()> {
+async fn serve(config: Config, replaces: bool, source: ConfigSource) -> anyhow::Result<()> {
     allow_open_files(&config);
     let inherited = Inheritance::of_manager(InheritedSockets::from_environment()?);
     let taken = if replaces { Inheritance::of_running(&config).await? } else { None };
@@ -153,7 +168,7 @@ async fn serve(config: Config, replaces: bool) -> anyhow::Result<()> {
     }
     let count = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let (workers, _threads) = Workers::start(&Handle::current(), count)?;
-    let app = App::bind_with(config, taken.unwrap_or(inherited)).await?;
+    let app = App::bind_with(config, taken.unwrap_or(inherited)).await?.reloading(source);
     let replaced = app.replaced();
     let addresses = app.addresses()?;
     let admin = addresses.admin.map_or_else(|| "off".into(), |address| address.to_string());

@@ -12,6 +12,7 @@ pub mod workspaces;
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use axum::routing::{get, post};
 
 use super::problem::{ApiProblem, ProblemRow};
@@ -25,9 +26,9 @@ use gateway_types::principal::Principal;
 /// Parts that only operators see.
 pub struct AdminParts {
     /// Users who are operators.
-    pub operators: Operators,
+    pub operators: ArcSwap<Operators>,
     /// The configuration in force, with masks for secrets.
-    pub settings: Vec<EffectiveSetting>,
+    pub settings: ArcSwap<Vec<EffectiveSetting>>,
     /// Certificates of all listeners.
     pub certificates: Vec<Arc<Tls>>,
     /// The last refused requests.
@@ -65,7 +66,7 @@ pub struct WatchedProvider {
 /// # Errors
 /// `forbidden` for all others.
 pub fn operator(api: &ApiParts, principal: &Principal) -> Result<OperatorGrant, ProblemRow> {
-    operate(principal, &api.admin.operators).ok_or_else(|| ApiProblem::NotOperator.into())
+    operate(principal, &api.admin.operators.load()).ok_or_else(|| ApiProblem::NotOperator.into())
 }
 
 /// The paths.

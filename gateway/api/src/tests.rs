@@ -101,8 +101,11 @@ async fn api_of(store: Store, templates: Arc<TemplateFiles>) -> Api {
         external_max: 10,
         failed: Arc::default(),
         admin: AdminParts {
-            operators: Operators { names: vec![OPERATOR.parse().unwrap()], ..Operators::default() },
-            settings: Vec::new(),
+            operators: arc_swap::ArcSwap::from_pointee(Operators {
+                names: vec![OPERATOR.parse().unwrap()],
+                ..Operators::default()
+            }),
+            settings: arc_swap::ArcSwap::default(),
             certificates: Vec::new(),
             refusals: Arc::default(),
             provider: None,

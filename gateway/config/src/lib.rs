@@ -10,7 +10,7 @@
 //! * `sections`, `tls`, `acme`, `store`, `auth`, `agents`, `ci`, `environments`, `git`, `idle`: the declarations, and the reading of
 //!   those sections whose struct is not the plain list of its keys.
 //! * `check`: rules between keys. `advice`: configurations that work and could be better.
-//! * `problem`: a mistake as text.
+//! * `problem`: a mistake as text. `reload`: what a running gateway takes over of a changed configuration.
 //!
 //! `docs/reference/configuration.md` is generated from the declarations by a test of this crate.
 
@@ -27,6 +27,7 @@ mod idle;
 mod keys;
 mod problem;
 mod reader;
+mod reload;
 mod sections;
 mod source;
 mod store;
@@ -50,6 +51,7 @@ pub use environments::{Environments, JobIssuer};
 pub use git::{GitOauth, GitServer};
 pub use idle::Idle;
 pub use problem::{BadConfig, ConfigProblem, ValueOrigin};
+pub use reload::{RELOADED, RefusedChange, changes};
 pub use sections::{AuditLog, Limits, Listen, Log, LogFormat, Timeouts, Traces, Tunnel};
 pub use source::{Flag, process_environment};
 pub use store::StoreConfig;

@@ -6,6 +6,7 @@
 //! crowd behind the same address.
 
 mod address;
+mod bounds;
 mod gauge;
 mod guest;
 pub mod idle;
@@ -30,6 +31,7 @@ pub use self::gauge::{CountPermit, Gauge};
 pub use self::guest::{CredentialCounters, Guest, LookupPermit, UsagePermits};
 pub use self::rate::{Meter, RateLimit};
 
+use self::bounds::Bounds;
 use self::idle::{ConnectionSlot, IdleConnections};
 use self::table::{Table, TableEntry};
 use self::waiting::WaitingConnections;
@@ -71,43 +73,6 @@ const SWEEP_TICKS: u32 = 40;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Label {
     limit: &'static str,
-}
-
-/// Bounds of this module, each under the name of its key in `limits`.
-#[derive(Clone, Copy, Debug)]
-struct Bounds {
-    connections_per_address: u32,
-    connections_per_second_per_address: RateLimit,
-    agent_connections_per_address: u32,
-    agent_connections_per_second_per_address: RateLimit,
-    handshakes_per_address: u32,
-    requests_per_address: u32,
-    requests_per_second_per_address: RateLimit,
-    failed_sign_ins_per_minute: RateLimit,
-    requests_per_user: u32,
-    requests_per_second_per_user: RateLimit,
-    requests_per_port: u32,
-}
-
-impl Bounds {
-    fn new(limits: &Limits) -> Self {
-        let paced = |count: u32, burst: u32| RateLimit::new(count, Duration::from_secs(1), count.saturating_mul(burst));
-        let per_second = |count| paced(count, BURST_SECONDS);
-        let failed = limits.failed_sign_ins_per_minute;
-        Self {
-            connections_per_address: limits.connections_per_address,
-            connections_per_second_per_address: per_second(limits.connections_per_second_per_address),
-            agent_connections_per_address: limits.agent_connections_per_address,
-            agent_connections_per_second_per_address: per_second(limits.agent_connections_per_second_per_address),
-            handshakes_per_address: limits.handshakes_per_address,
-            requests_per_address: limits.requests_per_address,
-            requests_per_second_per_address: paced(limits.requests_per_second_per_address, STRANGERS_BURST_SECONDS),
-            failed_sign_ins_per_minute: RateLimit::new(failed, Duration::from_secs(60), failed),
-            requests_per_user: limits.requests_per_user,
-            requests_per_second_per_user: per_second(limits.requests_per_second_per_user),
-            requests_per_port: limits.requests_per_port,
-        }
-    }
 }
 
 /// Use by one address.
@@ -229,6 +194,11 @@ impl UsageLimits {
         })
     }
 
+    /// Takes over the limits of another configuration. What was admitted stays; the next one meets them.
+    pub fn change(&self, limits: &Limits) {
+        self.bounds.set(limits);
+    }
+
     /// Returns the connections of users.
     #[must_use]
     pub fn idle(&self) -> &Arc<IdleConnections> {
@@ -246,11 +216,11 @@ impl UsageLimits {
         now: Instant,
     ) -> Result<(Guest, Duration), Limit> {
         let entry = self.addresses.get(&AddressKey::of(from), self.nanos(now));
-        let permit = entry.connections.take(self.bounds.connections_per_address);
+        let permit = entry.connections.take(self.bounds.connections_per_address.get());
         let permit = permit.ok_or_else(|| self.refuse(Limit::ConnectionsPerAddress))?;
         let wait = self.turn(
             &entry,
-            self.bounds.connections_per_second_per_address,
+            self.bounds.connections_per_second_per_address.get(),
             now,
             Limit::ConnectionsPerSecondPerAddress,
         )?;
@@ -267,11 +237,11 @@ impl UsageLimits {
         let entry = self.agents.get(&AddressKey::of(from), self.nanos(now));
         let wait = self.turn(
             &entry,
-            self.bounds.agent_connections_per_second_per_address,
+            self.bounds.agent_connections_per_second_per_address.get(),
             now,
             Limit::AgentConnectionsPerSecondPerAddress,
         )?;
-        let (member, is_crowded) = entry.waiting.enter(self.bounds.agent_connections_per_address);
+        let (member, is_crowded) = entry.waiting.enter(self.bounds.agent_connections_per_address.get());
         if is_crowded {
             self.refused(Limit::AgentConnectionsPerAddress.name());
         }

@@ -77,6 +77,12 @@ struct Cycle {
     cycle: &'static str,
 }
 
+/// Label of [`Metrics::reloaded`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabel {
+    outcome: &'static str,
+}
+
 /// Label of [`Metrics::changes`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct WayLabel {
@@ -150,6 +156,34 @@ pub struct Metrics {
     run_ends: Family<EndLabel, Counter>,
     run_up: UpTimes,
     changes: Family<WayLabel, Counter>,
+    reloads: Family<OutcomeLabel, Counter>,
+    configured_at: Gauge<u64, AtomicU64>,
+}
+
+/// How a reload of the configuration ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReloadOutcome {
+    /// All changes were taken over.
+    Applied,
+    /// There was nothing to change.
+    Unchanged,
+    /// Something was refused, and nothing was taken over.
+    Refused,
+}
+
+impl ReloadOutcome {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Applied, Self::Unchanged, Self::Refused];
+
+    /// Returns the label.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::Unchanged => "unchanged",
+            Self::Refused => "refused",
+        }
+    }
 }
 
 /// Names of the classes of a status code, in order.
@@ -198,7 +232,12 @@ impl Default for Metrics {
             run_ends: Family::default(),
             run_up: UpTimes::default(),
             changes: Family::default(),
+            reloads: Family::default(),
+            configured_at: Gauge::default(),
         };
+        for outcome in ReloadOutcome::ALL {
+            drop(metrics.reloads.get_or_create(&OutcomeLabel { outcome: outcome.as_str() }));
+        }
         for way in ChangeWay::ALL {
             drop(metrics.changes.get_or_create(&WayLabel { way: way.as_str() }));
         }
@@ -228,6 +267,19 @@ impl Metrics {
     pub fn expect_failures(&self, failures: impl IntoIterator<Item = FailureLabels>) {
         for labels in failures {
             drop(self.failed.get_or_create(&labels));
+        }
+    }
+
+    /// Notes the time at which the configuration in force was read, in seconds since 1970.
+    pub fn configured(&self, at: u64) {
+        self.configured_at.set(at);
+    }
+
+    /// Counts a reload of the configuration; a good one at that time.
+    pub fn reloaded(&self, outcome: ReloadOutcome, at: u64) {
+        self.reloads.get_or_create(&OutcomeLabel { outcome: outcome.as_str() }).inc();
+        if outcome != ReloadOutcome::Refused {
+            self.configured(at);
         }
     }
 
@@ -385,6 +437,10 @@ impl Metrics {
         let build = Family::<Build, Gauge<u64, AtomicU64>>::default();
         build.get_or_create(&Build { version: env!("CARGO_PKG_VERSION") }).set(1);
         registry.register("gateway_build_info", "The version of this program", build);
+        let help = "Reloads of the configuration; of a refused one nothing was taken over";
+        registry.register("gateway_reloads", help, self.reloads.clone());
+        let help = "Time at which the configuration in force was read, at the start or by the last good reload";
+        registry.register_with_unit("gateway_configured_timestamp", help, Unit::Seconds, self.configured_at.clone());
         registry.register("gateway_responses", "Responses of apps, by class of status", self.responses.clone());
         let help = "Requests and streams that went by way of another replica, where their agent is";
         registry.register("gateway_relayed_requests", help, self.relayed.clone());

@@ -117,7 +117,7 @@ pub enum TlsError {
 /// TLS settings of a listener, always the latest good ones.
 #[derive(Debug)]
 pub struct Tls {
-    files: TlsFiles,
+    files: ArcSwap<TlsFiles>,
     alpn: &'static [&'static [u8]],
     current: ArcSwap<Settings>,
     /// State of the files when they were read first.
@@ -126,6 +126,13 @@ pub struct Tls {
 
 /// Each file with the time of its last change.
 pub(crate) type Stamp = Vec<(PathBuf, Option<SystemTime>)>;
+
+/// Files that were read, and are good.
+#[derive(Debug)]
+pub struct NewTls {
+    files: TlsFiles,
+    settings: Settings,
+}
 
 #[derive(Debug)]
 struct Settings {
@@ -143,7 +150,7 @@ impl Tls {
         // Before the files are read, so that later changes are seen.
         let loaded = stamp(&files);
         let current = ArcSwap::from_pointee(settings(&files, alpn)?);
-        Ok(Arc::new(Self { files, alpn, current, loaded }))
+        Ok(Arc::new(Self { files: ArcSwap::from_pointee(files), alpn, current, loaded }))
     }
 
     /// Returns the current settings. Connections keep those that they began with.
@@ -167,10 +174,25 @@ impl Tls {
     /// Checks the files regularly and takes over changes, until `stop`.
     pub async fn watch(self: Arc<Self>, stop: CancellationToken) {
         let reload = || {
-            self.current.store(Arc::new(settings(&self.files, self.alpn)?));
+            self.current.store(Arc::new(settings(&self.files.load(), self.alpn)?));
             Ok(())
         };
-        watch_files(self.loaded.clone(), || stamp(&self.files), reload, &self.files.cert, stop).await;
+        let cert = self.files.load().cert.clone();
+        watch_files(self.loaded.clone(), || stamp(&self.files.load()), reload, &cert, stop).await;
+    }
+
+    /// Reads files, perhaps others than before, without taking them over.
+    ///
+    /// # Errors
+    /// As [`Tls::load`].
+    pub fn prepare(&self, files: &TlsFiles) -> Result<NewTls, TlsError> {
+        Ok(NewTls { files: files.clone(), settings: settings(files, self.alpn)? })
+    }
+
+    /// Takes over files that were read. Connections keep the settings that they began with.
+    pub fn take_over(&self, new: NewTls) {
+        self.files.store(Arc::new(new.files));
+        self.current.store(Arc::new(new.settings));
     }
 }
 

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use tower::ServiceBuilder;
 
 use gateway_api::stack::{Delivery, EdgeFailure, Stack, call, gather};
-use gateway_api::{Api, ApiParts};
+use gateway_api::{AdminParts, Api, ApiParts};
 use gateway_auth::oidc::provider::Provider;
 use gateway_auth::sign_in::SignIn;
 use gateway_edge::body::ResponseBody;
@@ -155,6 +155,18 @@ impl PublicHost {
     #[must_use]
     pub fn sign_in(&self) -> &SignIn {
         &self.host.sign_in
+    }
+
+    /// Returns the provider that signs users in; `None` in dev mode.
+    #[must_use]
+    pub fn provider(&self) -> Option<&Provider> {
+        self.host.provider.as_ref()
+    }
+
+    /// Returns what only operators see.
+    #[must_use]
+    pub fn admin(&self) -> &AdminParts {
+        &self.host.api.parts().admin
     }
 
     fn stack(&self, kind: Kind) -> Stack {

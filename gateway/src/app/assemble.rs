@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 use tokio_util::sync::CancellationToken;
 use tunnel_link::drain::Drain;
@@ -16,19 +17,19 @@ use super::replicas::{Joined, PeerPort, ReplicaParts};
 use super::sign_in::{self, SignInParts};
 use super::sign_ins::SignIns;
 use super::traces::{self, TraceParts};
-use super::{App, Bound, StartError, environment_api};
+use super::{App, Bound, StartError, environment_api, reload};
 use gateway_agents::admission::{Admission, Owners, SessionFactory};
 use gateway_agents::peers::MaybePeers;
 use gateway_agents::registry::Registry;
 use gateway_agents::service::AgentService;
 use gateway_agents::traffic::Traffic;
-use gateway_api::{AdminParts, ApiParts, EffectiveSetting, WatchedProvider};
+use gateway_api::{AdminParts, ApiParts, WatchedProvider};
 use gateway_auth::cache::Cache;
 use gateway_auth::oidc::provider::Provider;
 use gateway_auth::public_ports::PublicPorts;
 use gateway_auth::request::Identities;
 use gateway_auth::site::{BadPublicUrl, Site};
-use gateway_config::{Config, Directory, EffectiveRow, StoreUrl};
+use gateway_config::{Config, Directory, StoreUrl};
 use gateway_edge::admin::{self, Admin};
 use gateway_edge::cookies::CookieNames;
 use gateway_edge::event_streams::EventStreams;
@@ -96,7 +97,7 @@ struct Services {
 
 /// Opens the store, and builds a gateway that can run from it and the bound parts.
 pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartError> {
-    let Bound { single, own, certificates, limits, listeners, peers, predecessor } = bound;
+    let Bound { single, own, certificates, tls, limits, listeners, peers, predecessor } = bound;
     let (renewal, store) = Box::pin(own.with_store(&config)).await?;
     let (base, audit, joined) = Base::open(&config, store, limits, peers).await?;
     let replica = joined.map(|joined| ReplicaParts::new(joined, &base));
@@ -153,6 +154,8 @@ pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartE
         closed,
         listeners,
         certificates,
+        tls,
+        reloading: None,
         audit,
         spans,
         renewal,
@@ -294,16 +297,11 @@ fn admin_parts(
     provider: Option<&Provider>,
     certificates: &[Arc<Tls>],
 ) -> AdminParts {
-    let setting = |row: &EffectiveRow| EffectiveSetting {
-        key: row.key.to_string(),
-        value: row.value.clone(),
-        origin: row.origin.as_str(),
-    };
     let watched =
         |provider: &Provider| WatchedProvider { issuer: provider.issuer().to_string(), observer: provider.observer() };
     AdminParts {
-        operators: sign_in::operators(config),
-        settings: config.effective().iter().map(setting).collect(),
+        operators: ArcSwap::from_pointee(sign_in::operators(config)),
+        settings: ArcSwap::from_pointee(reload::effective(config)),
         certificates: certificates.to_vec(),
         refusals: shared.failures.refusals.clone(),
         provider: provider.map(watched),

@@ -12,6 +12,7 @@ use super::changes::Travelling;
 use super::drain::SessionsDrain;
 use super::duties::{self, Work};
 use super::handover::Handover;
+use super::reload::Reload;
 use super::replicas::{ReplicaParts, ReplicaTasks, ReplicaWork};
 use super::{App, audit, outage};
 use gateway_agents::expiry;
@@ -91,6 +92,20 @@ impl App {
             None => duties::execute_alone(works, &self.base.store, &background),
         }
         background.spawn(begin_sign_in(self.public.clone()));
+        self.base.metrics.configured(u64::try_from(wall_clock().get()).unwrap_or_default());
+        if let Some(source) = self.reloading {
+            let reload = Reload {
+                source,
+                present: self.config,
+                tls: self.tls,
+                limits: self.base.limits.clone(),
+                public: self.public.clone(),
+                store: self.base.store.clone(),
+                metrics: self.base.metrics.clone(),
+                audit: self.base.audit.clone(),
+            };
+            background.spawn(reload.run(self.closed.clone()));
+        }
         keep_certificates(self.certificates, self.renewal, &background, self.base.drain.draining());
         let (ended, handed, lost) = (CancellationToken::new(), self.succession.handed.clone(), &self.admin.listeners);
         let (listener, drain) = (self.listeners.public, self.base.drain.clone());

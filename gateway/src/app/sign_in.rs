@@ -9,7 +9,7 @@ use tracing::info;
 use gateway_auth::oidc;
 use gateway_auth::oidc::ClientRegistration;
 use gateway_auth::oidc::identity::Rules;
-use gateway_auth::oidc::provider::Provider;
+use gateway_auth::oidc::provider::{Provider, ProviderSettings};
 use gateway_auth::policy::Operators;
 use gateway_auth::sign_in::link::SignInLink;
 use gateway_auth::sign_in::{IsWorkspaceHost, SignIn};
@@ -110,19 +110,24 @@ fn registration(oidc: &Oidc, site: &Site) -> ClientRegistration {
 }
 
 fn provider(oidc: &Oidc, client: ClientRegistration, latency: Latency) -> Result<Provider, SignInSetupError> {
+    let fetch = Fetch::new(&oidc.ca_file.clone().map_or(Trust::System, Trust::SystemAnd))?;
+    let fetch = fetch.timed(latency, Dependency::Provider);
+    Ok(Provider::new(fetch, oidc.issuer.clone(), client, provider_settings(oidc)?))
+}
+
+/// Reads what can be changed while users sign in.
+pub(super) fn provider_settings(oidc: &Oidc) -> Result<ProviderSettings, SignInSetupError> {
     let secret = match &oidc.client_secret {
         None => None,
         Some(ClientSecret::Value(secret)) => Some(secret.clone()),
         Some(ClientSecret::File(path)) => Some(read_secret(path)?),
     };
-    let trust = oidc.ca_file.clone().map_or(Trust::System, Trust::SystemAnd);
     let rules = Rules {
         username_claim: oidc.username_claim.clone(),
         groups_claim: oidc.groups_claim.clone(),
         required_group: oidc.required_group.clone(),
     };
-    let fetch = Fetch::new(&trust)?.timed(latency, Dependency::Provider);
-    Ok(Provider::new(fetch, oidc.issuer.clone(), client, secret, rules))
+    Ok(ProviderSettings { secret, rules })
 }
 
 fn read_secret(path: &Path) -> Result<Secret, SignInSetupError> {

@@ -41,7 +41,7 @@ pub fn list(api: &ApiParts, _grant: &OperatorGrant) -> SettingList {
         value: setting.value.clone(),
         origin: setting.origin,
     };
-    SettingList { settings: api.admin.settings.iter().map(row).collect() }
+    SettingList { settings: api.admin.settings.load().iter().map(row).collect() }
 }
 
 #[utoipa::path(

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use serde::Deserialize;
 use tokio::sync::Semaphore;
 
@@ -30,9 +31,17 @@ pub struct Provider {
     issuer: Issuer,
     fetch: Fetch,
     client: ClientRegistration,
-    secret: Option<Secret>,
-    rules: Rules,
+    settings: ArcSwap<ProviderSettings>,
     exchanges: Semaphore,
+}
+
+/// What can be changed while users sign in.
+#[derive(Debug)]
+pub struct ProviderSettings {
+    /// Secret of the client; `None` for a public one.
+    pub secret: Option<Secret>,
+    /// Rules by which its users are admitted.
+    pub rules: Rules,
 }
 
 /// A user authenticated by the provider.
@@ -71,15 +80,20 @@ struct TokenError {
 impl Provider {
     /// Creates a provider; sends no request yet.
     #[must_use]
-    pub fn new(
-        fetch: Fetch,
-        issuer: Endpoint,
-        client: ClientRegistration,
-        secret: Option<Secret>,
-        rules: Rules,
-    ) -> Self {
+    pub fn new(fetch: Fetch, issuer: Endpoint, client: ClientRegistration, settings: ProviderSettings) -> Self {
         let issuer = Issuer::new(fetch.clone(), issuer);
-        Self { issuer, fetch, client, secret, rules, exchanges: Semaphore::new(EXCHANGES_MAX) }
+        Self {
+            issuer,
+            fetch,
+            client,
+            settings: ArcSwap::from_pointee(settings),
+            exchanges: Semaphore::new(EXCHANGES_MAX),
+        }
+    }
+
+    /// Takes other settings: the next sign-in that comes back meets them.
+    pub fn change(&self, settings: ProviderSettings) {
+        self.settings.store(Arc::new(settings));
     }
 
     /// Returns the issuer's address.
@@ -136,8 +150,9 @@ impl Provider {
         let issued_at = claims.issued_at.ok_or(TokenRefused::Missing("iat"))?;
         let session = claims.session.clone();
         let claims = self.completed(claims, &metadata, access_token.map(Secret::new)).await?;
-        let identity = identity(&claims, &self.rules)
-            .map_err(|why| SignInError::NotAdmitted { why, user: claimed_name(&claims, &self.rules) })?;
+        let rules = &self.settings.load().rules;
+        let identity = identity(&claims, rules)
+            .map_err(|why| SignInError::NotAdmitted { why, user: claimed_name(&claims, rules) })?;
         let session = ProviderSession::new(&identity.subject, session.as_deref(), &id_token);
         Ok(AuthenticatedUser { identity, session, issued_at })
     }
@@ -188,7 +203,7 @@ impl Provider {
         access_token: Option<Secret>,
     ) -> Result<Claims, SignInError> {
         let (Some(user_info), Some(access_token)) = (&metadata.user_info, access_token) else { return Ok(claims) };
-        if is_complete(&claims, &self.rules) {
+        if is_complete(&claims, &self.settings.load().rules) {
             return Ok(claims);
         }
         let failed = |error: FetchError| SignInError::UserInfo(error.to_string());
@@ -200,10 +215,12 @@ impl Provider {
     async fn exchange(&self, metadata: &Metadata, code: &str, pending: &Pending) -> Result<Tokens, SignInError> {
         let _slot = self.exchanges.try_acquire().map_err(|_| SignInError::Busy)?;
         let endpoint = metadata.token.as_ref().ok_or(SignInError::Lacks("token_endpoint"))?;
-        let auth = TokenAuth::choose(metadata, self.secret.is_some());
+        let settings = self.settings.load_full();
+        let secret = settings.secret.as_ref();
+        let auth = TokenAuth::choose(metadata, secret.is_some());
         let verifier = pending.verifier.reveal();
-        let form = token_form(&self.client, code, &verifier, auth, self.secret.as_ref().map(Secret::reveal));
-        let (user, password) = (form_encoded(&self.client.id), self.secret.as_ref().map(encoded));
+        let form = token_form(&self.client, code, &verifier, auth, secret.map(Secret::reveal));
+        let (user, password) = (form_encoded(&self.client.id), secret.map(encoded));
         let credentials = match (auth, &password) {
             (TokenAuth::Basic, Some(password)) => Credentials::Basic(&user, password),
             (TokenAuth::Basic | TokenAuth::Nothing | TokenAuth::Post, _) => Credentials::Nothing,

@@ -305,6 +305,11 @@ pub enum AuditEvent {
         /// `drain` or `drain now`.
         how: &'static str,
     },
+    /// A running gateway took over a changed configuration.
+    ConfigurationReloaded {
+        /// The keys with new values.
+        keys: Items,
+    },
     /// A backup was made.
     BackupMade {
         /// Author of the backup.

@@ -69,7 +69,7 @@ impl Guest {
     /// # Errors
     /// The limit that is reached; it is counted.
     pub fn handshake_permit(&self) -> Result<CountPermit, Limit> {
-        let permit = self.address.handshakes.take(self.limits.bounds.handshakes_per_address);
+        let permit = self.address.handshakes.take(self.limits.bounds.handshakes_per_address.get());
         permit.ok_or_else(|| self.limits.refuse(Limit::HandshakesPerAddress))
     }
 
@@ -93,8 +93,11 @@ impl Guest {
         if self.is_proven.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let taken =
-            self.address.asked.take(self.limits.bounds.requests_per_second_per_address, self.limits.nanos(now), 0);
+        let taken = self.address.asked.take(
+            self.limits.bounds.requests_per_second_per_address.get(),
+            self.limits.nanos(now),
+            0,
+        );
         taken.map(drop).map_err(|_| {
             self.refused.fetch_add(1, Ordering::Relaxed);
             Limit::RequestsPerSecondPerAddress
@@ -113,7 +116,8 @@ impl Guest {
     /// # Errors
     /// The limit that is reached.
     pub fn fail(&self, now: Instant) -> Result<(), Limit> {
-        let taken = self.address.failed.take(self.limits.bounds.failed_sign_ins_per_minute, self.limits.nanos(now), 0);
+        let taken =
+            self.address.failed.take(self.limits.bounds.failed_sign_ins_per_minute.get(), self.limits.nanos(now), 0);
         taken.map(drop).map_err(|_| Limit::FailedSignIns)
     }
 
@@ -137,7 +141,7 @@ impl Guest {
     /// Returns whether the address has sent so many wrong credentials that another one would be too many.
     #[must_use]
     pub fn has_failed_often(&self, now: Instant) -> bool {
-        self.address.failed.is_over(self.limits.bounds.failed_sign_ins_per_minute, self.limits.nanos(now))
+        self.address.failed.is_over(self.limits.bounds.failed_sign_ins_per_minute.get(), self.limits.nanos(now))
     }
 
     /// Waits for a permit to look up a credential, among those of the address and then among all.
@@ -209,13 +213,13 @@ impl CredentialCounters {
         let bounds = &limits.bounds;
         let sender = match user {
             Some(user) => {
-                let taken = user.asked.take(bounds.requests_per_second_per_user, limits.nanos(now), 0);
+                let taken = user.asked.take(bounds.requests_per_second_per_user.get(), limits.nanos(now), 0);
                 taken.map_err(|_| Limit::RequestsPerSecondPerUser)?;
-                user.requests.take(bounds.requests_per_user).ok_or(Limit::RequestsPerUser)?
+                user.requests.take(bounds.requests_per_user.get()).ok_or(Limit::RequestsPerUser)?
             }
-            None => address.requests.take(bounds.requests_per_address).ok_or(Limit::RequestsPerAddress)?,
+            None => address.requests.take(bounds.requests_per_address.get()).ok_or(Limit::RequestsPerAddress)?,
         };
-        let port = port.requests.take(bounds.requests_per_port).ok_or(Limit::RequestsPerPort)?;
+        let port = port.requests.take(bounds.requests_per_port.get()).ok_or(Limit::RequestsPerPort)?;
         Ok(UsagePermits { _sender: sender, _port: port, _stay: member.as_ref().map(|member| member.stay()) })
     }
 }

@@ -23,6 +23,15 @@ impl RateLimit {
         let interval = (span / u64::from(count.max(1))).max(1);
         Self { interval, ahead: interval.saturating_mul(u64::from(burst.max(1)) - 1) }
     }
+
+    /// Returns interval and reach of the burst, in nanoseconds.
+    pub(super) fn parts(self) -> (u64, u64) {
+        (self.interval, self.ahead)
+    }
+
+    pub(super) fn of_parts(interval: u64, ahead: u64) -> Self {
+        Self { interval, ahead }
+    }
 }
 
 /// State of one limiter. The caller brings its [`RateLimit`].

@@ -1,0 +1,198 @@
+//! SIGHUP and a changed file: what the running program takes over, and what it refuses.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "a failed expectation is how a test fails, and other processes are waited for"
+)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// Only against hanging: a machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A gateway that is killed in the end, whatever happens.
+struct Gateway {
+    child: Child,
+    users: SocketAddr,
+    admin: SocketAddr,
+    log: Receiver<String>,
+    folder: TempDir,
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// Addresses that no other program or test uses.
+fn addresses() -> [SocketAddr; 3] {
+    static PROGRAMS: AtomicU32 = AtomicU32::new(1);
+    let number = PROGRAMS.fetch_add(1, Ordering::Relaxed);
+    let host = Ipv4Addr::from_bits(0x7f00_0000 | (std::process::id() << 4) & 0x00ff_fff0 | number);
+    let listeners = [(); 3].map(|()| TcpListener::bind((host, 0)).expect("a free port"));
+    listeners.map(|listener| listener.local_addr().expect("bound"))
+}
+
+impl Gateway {
+    fn start(more: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [users, agents, admin] = addresses();
+        let listen = format!("[listen]\npublic = '{users}'\nagents = '{agents}'\nadmin = '{admin}'\n");
+        std::fs::write(folder.path().join("listen"), listen).expect("written");
+        let mut gateway = Self { child: Self::spawn(&folder, more), users, admin, log: channel().1, folder };
+        let mut log = BufReader::new(gateway.child.stderr.take().expect("piped"));
+        let (lines, read) = channel();
+        gateway.log = read;
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            while log.read_line(&mut line).is_ok_and(|count| count > 0) {
+                // The test may be over.
+                lines.send(std::mem::take(&mut line)).unwrap_or_default();
+            }
+        });
+        gateway.wait_for("gateway is up");
+        gateway
+    }
+
+    fn spawn(folder: &TempDir, more: &str) -> Child {
+        write(folder, more);
+        Command::new(env!("CARGO_BIN_EXE_gateway"))
+            .args(["serve", "--config", "gateway.toml"])
+            .env("NO_COLOR", "1")
+            .current_dir(folder.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program")
+    }
+
+    /// Reads the log until a line has `part`; returns all that was read.
+    fn wait_for(&self, part: &str) -> String {
+        let mut all = String::new();
+        while !all.contains(part) {
+            let line = self.log.recv_timeout(PATIENCE);
+            all.push_str(&line.unwrap_or_else(|_| panic!("no {part:?} in the log: {all}")));
+        }
+        all
+    }
+
+    /// Has the program reload a file with this at its end, and returns what it logs until `part`.
+    fn reload(&self, more: &str, part: &str) -> String {
+        write(&self.folder, more);
+        let pid = Pid::from_raw(self.child.id().try_into().expect("a pid")).expect("a pid");
+        kill_process(pid, Signal::HUP).expect("it runs");
+        self.wait_for(part)
+    }
+
+    /// Shows a wrong token, and returns the status of the answer.
+    fn show_wrong_token(&self) -> u16 {
+        let answer = ask(self.users, "GET /api/v1/whoami HTTP/1.1\r\nauthorization: Bearer wrong\r\n");
+        answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("{answer}"))
+    }
+
+    fn metric(&self, name: &str) -> String {
+        let metrics = ask(self.admin, "GET /metrics HTTP/1.1\r\n");
+        let line =
+            metrics.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("no {name}: {metrics}"));
+        line.rsplit(' ').next().unwrap_or_default().to_owned()
+    }
+
+    fn config(&self) -> PathBuf {
+        self.folder.path().join("gateway.toml")
+    }
+}
+
+/// Writes the configuration, with this at its end.
+fn write(folder: &TempDir, more: &str) {
+    let listen = std::fs::read_to_string(folder.path().join("listen")).expect("written before");
+    let text = format!("store.url = 'sqlite://gateway.db'\naudit.path = 'audit.log'\n{listen}{more}");
+    std::fs::write(folder.path().join("gateway.toml"), text).expect("written");
+}
+
+fn ask(address: SocketAddr, head: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    let host = if address.port() == 0 { String::new() } else { format!("localhost:{}", address.port()) };
+    let request = format!("{head}host: {host}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("written");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer
+}
+
+const GENEROUS: &str = "[limits]\nfailed_sign_ins_per_minute = 100000\n";
+const STRICT: &str = "[limits]\nfailed_sign_ins_per_minute = 1\n";
+
+/// Shows so many wrong tokens that the stricter limit would be reached.
+fn are_all_answered(gateway: &Gateway) -> bool {
+    (0..5).all(|_| gateway.show_wrong_token() == 401)
+}
+
+#[test]
+fn changed_limit_holds_after_the_signal_and_a_wrong_or_forbidden_change_takes_nothing_over() {
+    let gateway = Gateway::start(GENEROUS);
+    assert!(are_all_answered(&gateway));
+    let started: u64 = gateway.metric("gateway_configured_timestamp_seconds").parse().expect("a time");
+    assert!(started > 1_700_000_000);
+
+    // A value that cannot be, beside one that could: neither counts.
+    let log = gateway.reload(&format!("{STRICT}requests_per_user = 'many'\n"), "was not reloaded");
+    assert!(log.contains("requests_per_user") && log.contains("the new configuration is wrong"), "{log}");
+    // A key that needs a restart.
+    let log = gateway.reload(&format!("{STRICT}sessions = 7\n[tunnel]\nlanes_max = 3\n"), "was not reloaded");
+    assert!(log.contains("limits.sessions") && log.contains("tunnel.lanes_max"), "{log}");
+    assert!(log.contains("needs a restart") && !log.contains("taken over key"), "{log}");
+    assert!(are_all_answered(&gateway), "a refused file changed a limit");
+    assert_eq!(gateway.metric("gateway_reloads_total{outcome=\"refused\"}"), "2");
+
+    let log = gateway.reload(STRICT, "was reloaded");
+    assert!(log.contains("limits.failed_sign_ins_per_minute"), "{log}");
+    assert!(!are_all_answered(&gateway), "the limit does not hold");
+    let log = gateway.reload(GENEROUS, "was reloaded");
+    assert!(log.contains("limits.failed_sign_ins_per_minute") && are_all_answered(&gateway), "{log}");
+    gateway.reload(GENEROUS, "was reloaded");
+    for (outcome, count) in [("applied", "2"), ("unchanged", "1"), ("refused", "2")] {
+        assert_eq!(gateway.metric(&format!("gateway_reloads_total{{outcome=\"{outcome}\"}}")), count, "{outcome}");
+    }
+}
+
+#[test]
+fn signal_opens_the_audit_log_anew_and_reads_the_keys_again() {
+    let gateway = Gateway::start("");
+    let run = |words: &[&str]| {
+        let done =
+            Command::new(env!("CARGO_BIN_EXE_gateway")).args(words).arg("--config").arg(gateway.config()).output();
+        let done = done.expect("the program");
+        (done.status.success(), String::from_utf8_lossy(&done.stderr).into_owned())
+    };
+    let (is_done, told) = run(&["key", "add"]);
+    assert!(is_done, "{told}");
+    let mut log = gateway.reload("", "was reloaded");
+    // In either order.
+    if !log.contains("the audit log was opened anew") {
+        log += &gateway.wait_for("the audit log was opened anew");
+    }
+    assert!(log.contains("added=1"), "{log}");
+    // A file without the key in use is refused, and the gateway goes on with what it has.
+    let keys = gateway.folder.path().join("gateway.key");
+    let before = std::fs::read(&keys).expect("keys");
+    std::fs::write(&keys, "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=\n").expect("written");
+    let log = gateway.reload("", "was not reloaded");
+    assert!(log.contains("holds another key"), "{log}");
+    std::fs::write(&keys, before).expect("written");
+    gateway.reload("", "was reloaded");
+}
