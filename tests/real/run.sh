@@ -22,7 +22,7 @@ PODS=(chart cluster-scenarios kubernetes-frozen kubernetes-trouble kubernetes-li
 MACHINES=(real-pod images packages git-credentials replicas acme idle dashboard-people monitoring failures inspector doctor)
 EDITORS=(ci-workspace workspace-scripts kubernetes-pod code-server ci-job ci-schema environments-trouble ssh workspace-ssh memory sign-in terminal
   demo agent-life)
-OTHERS=(dashboard environments store outage h2spec load-balancers http-server getting-out websocket vite environment-templates grpc)
+OTHERS=(dashboard environments store reload outage h2spec load-balancers http-server getting-out websocket vite environment-templates grpc)
 # Seconds for one suite, against those that hang: the longest takes 200.
 LIMIT=1200
 

@@ -19,9 +19,9 @@ section! {
         url: StoreUrl = STORE_URL, or StoreUrl::SqliteFile(DEFAULT_DATABASE.into());
         /// File with the password of PostgreSQL, if the URL has none.
         password_file: PathBuf = FILE_PATH, optional;
-        /// File with the key that seals secrets in the database; made at the first start. `gateway.key` beside the
-        /// database's file, or beside this configuration for PostgreSQL, unless set. Back it up, and not with the
-        /// database.
+        /// File with the keys of secrets in the database, one in each line: the first seals, all open (`gateway key`). Made
+        /// with one key at the first start. `gateway.key` beside the database's file, or beside this configuration for
+        /// PostgreSQL, unless set. Back it up (`gateway backup`).
         key_file: PathBuf = FILE_PATH, optional;
         /// Time for which the name of a deleted workspace is held back for its owner: browsers keep for long what its
         /// pages stored, and another name is easily found.

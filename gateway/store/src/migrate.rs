@@ -13,6 +13,10 @@ use super::sqlite::BEGIN_WRITE;
 /// Table of the applied migrations.
 const MIGRATIONS_TABLE: &str = "_migrations";
 
+/// End of the description of a version that takes nothing away and demands nothing new, which is kept in the database: programs that do
+/// not know the version run with it.
+pub(super) const ADDITIVE: &str = " (additive)";
+
 /// One version of the schema, for each kind of database.
 #[derive(Clone, Debug)]
 pub(super) struct SchemaVersion {
@@ -82,7 +86,12 @@ pub(super) async fn migrate_to(steps: &[SchemaVersion], writer: &Pool) -> Result
         Connections::Sqlite(pool) => {
             let migrations: Vec<&Migration> = steps.iter().map(|step| &step.sqlite).collect();
             let mut transaction = pool.begin_with(BEGIN_WRITE).await?;
-            apply_missing(&migrations, &mut *transaction).await?;
+            let applied = apply_missing(&migrations, &mut *transaction).await;
+            if let Err(StoreError::Newer { known, .. }) = &applied {
+                accept(applied, sqlx::query_scalar(NEWER).bind(known).fetch_all(&mut *transaction).await?)?;
+            } else {
+                applied?;
+            }
             Ok(transaction.commit().await?)
         }
         Connections::Postgres(server) => {
@@ -91,13 +100,30 @@ pub(super) async fn migrate_to(steps: &[SchemaVersion], writer: &Pool) -> Result
             // Without a deadline: another replica's migration may take a while.
             let mut transaction = pool.begin_with(BEGIN).await?;
             sqlx::query(LOCK).bind("migrations").execute(&mut *transaction).await?;
-            apply_missing(&migrations, &mut *transaction).await?;
+            let applied = apply_missing(&migrations, &mut *transaction).await;
+            if let Err(StoreError::Newer { known, .. }) = &applied {
+                accept(applied, sqlx::query_scalar(NEWER).bind(known).fetch_all(&mut *transaction).await?)?;
+            } else {
+                applied?;
+            }
             Ok(transaction.commit().await?)
         }
         // Its server has done so.
         #[cfg(any(test, feature = "testing"))]
         Connections::Remote(_) => Ok(()),
     }
+}
+
+/// Reads the descriptions of versions that this program does not know.
+const NEWER: &str = "SELECT description FROM _migrations WHERE version > $1";
+
+/// Accepts a newer schema if all that it has more is additive.
+fn accept(refused: Result<(), StoreError>, newer: Vec<String>) -> Result<(), StoreError> {
+    if newer.iter().any(|description| !description.ends_with(ADDITIVE)) {
+        return refused;
+    }
+    tracing::warn!(versions = newer.len(), "the database has a newer schema, which this version can run with");
+    Ok(())
 }
 
 async fn apply_missing(migrations: &[&Migration], connection: &mut impl Migrate) -> Result<(), StoreError> {
@@ -120,6 +146,18 @@ async fn apply_missing(migrations: &[&Migration], connection: &mut impl Migrate)
 }
 
 impl SchemaVersion {
+    /// Returns its two texts.
+    #[cfg(test)]
+    pub(super) fn texts(&self) -> [&str; 2] {
+        [self.sqlite.sql.as_str(), self.postgres.sql.as_str()]
+    }
+
+    /// Returns its description.
+    #[cfg(test)]
+    pub(super) fn description(&self) -> &str {
+        &self.sqlite.description
+    }
+
     /// Returns its number.
     pub(super) fn version(&self) -> i64 {
         self.sqlite.version

@@ -4,7 +4,7 @@
 //! ([`Store::reseal`]); the old one goes. At each step, all replicas open what any of them seals.
 
 use super::database::{Pool, Row, Value, sql};
-use super::seal::{Keys, fit, present_keys, reseal_check};
+use super::seal::{Keys, fit, key_of_check, present_keys, reseal_check};
 use super::shared_sign_ins::step_row;
 use super::sign_ins::read_digest;
 use super::{KeyId, Store, StoreError};
@@ -337,8 +337,13 @@ impl NewKeys {
     }
 }
 
+/// Counts all sealed values, the known text among them: without its key no process starts.
 async fn counts(pool: &Pool, keys: &Keys) -> Result<SealedCounts, StoreError> {
     let mut counts = SealedCounts::default();
+    match key_of_check(pool, keys).await? {
+        Some(key) => SealedCounts::add(&mut counts.by_key, key),
+        None => SealedCounts::add(&mut counts.by_none, "seals"),
+    }
     for column in &SEALED {
         let mut rows = column.page(pool, None).await?;
         while let Some(last) = rows.last() {

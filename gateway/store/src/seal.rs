@@ -236,6 +236,13 @@ pub(super) async fn fit(pool: &Pool, keys: &Keys) -> Result<bool, StoreError> {
     row.map_or(Ok(true), |row| Ok(keys.opens_check(row.get("sealed")?)))
 }
 
+/// Returns the key that the known text of a database is sealed with.
+pub(super) async fn key_of_check(pool: &Pool, keys: &Keys) -> Result<Option<KeyId>, StoreError> {
+    let row = sql("SELECT sealed FROM seals WHERE name = $1").bind(CHECK).fetch_optional(pool).await?;
+    let Some(row) = row else { return Ok(None) };
+    Ok(keys.open(CHECK, row.get("sealed")?).map(|(_, key)| key))
+}
+
 /// Seals the known text with the first key.
 pub(super) async fn reseal_check(writer: &Pool, keys: &Keys) -> Result<(), StoreError> {
     let check = keys.seal(CHECK, KNOWN)?;

@@ -54,9 +54,9 @@ async fn key_is_exchanged_in_four_commands_and_not_dropped_too_soon() {
     let promoted = json(&site.run(&["key", "promote", "-o", "json"], false).await);
     assert_eq!((&added["keys"][0], &added["keys"][1]), (&promoted["keys"][1], &promoted["keys"][0]));
     let refused = site.run(&["key", "drop"], false).await;
-    assert!(refused.exit == Exit::Failed && refused.err.contains("1 secrets are still sealed"), "{}", refused.err);
+    assert!(refused.exit == Exit::Failed && refused.err.contains("2 secrets are still sealed"), "{}", refused.err);
     let listed = json(&site.run(&["key", "list", "-o", "json"], false).await);
-    assert_eq!((&listed["keys"][0]["secrets"], &listed["keys"][1]["secrets"]), (&0.into(), &1.into()), "{listed}");
+    assert_eq!((&listed["keys"][0]["secrets"], &listed["keys"][1]["secrets"]), (&0.into(), &2.into()), "{listed}");
     let resealed = json(&site.run(&["key", "reseal", "-o", "json"], false).await);
     assert_eq!(resealed, serde_json::json!({"seen": 1, "resealed": 1, "lost": 0}));
     let dropped = json(&site.run(&["key", "drop", "-o", "json"], false).await);

@@ -124,7 +124,9 @@ fn reference() -> String {
         `GATEWAY_LISTEN__PUBLIC`; lists (`[[…]]`) are set in the file only. Values that are not numbers or `true` and `false` \
         are TOML strings. Relative paths in the file start at the file's folder, and so do defaults where there is a file; those \
         of variables and flags start at the working directory. `gateway config show` prints every key with its value and where \
-        that comes from, `gateway config check` opens what is named and tells all that is wrong at once.\n"
+        that comes from, `gateway config check` opens what is named and tells all that is wrong at once.\n\n\
+        Keys with `yes` under *reload* are taken over by a running gateway on SIGHUP ([how](../guide/reload.md)); all others need a \
+        restart.\n"
         .to_owned();
     let mut section = None;
     for Entry { key, meaning } in &table() {
@@ -136,13 +138,15 @@ fn reference() -> String {
                 of if of.ends_with("[]") => format!("`[[{}]]`", of.replace("[]", "")),
                 of => format!("`[{}]`", of.replace("[]", "")),
             };
-            write!(text, "\n## {title}\n\n| key | default | accepted | |\n| --- | --- | --- | --- |\n").unwrap();
+            write!(text, "\n## {title}\n\n| key | default | accepted | reload | |\n| --- | --- | --- | --- | --- |\n")
+                .unwrap();
             section = Some(of);
         }
         let default = default.as_deref().map(|value| format!("`{value}`")).unwrap_or_default();
         let default = if default == "``" { "none".to_owned() } else { default };
         let cell = |text: &str| text.replace('|', "\\|");
-        writeln!(text, "| `{name}` | {default} | {} | {} |", cell(accepted), cell(meaning)).unwrap();
+        let reload = if RELOADED.contains(&key.as_str()) { "yes" } else { "" };
+        writeln!(text, "| `{name}` | {default} | {} | {reload} | {} |", cell(accepted), cell(meaning)).unwrap();
     }
     text
 }
@@ -156,6 +160,13 @@ fn keys_that_are_declared_and_keys_that_are_read_are_the_same() {
     assert!(missing.is_empty(), "these are read, and not in the table: {missing:?}");
     let unread: Vec<_> = declared.difference(&read).collect();
     assert!(unread.is_empty(), "these are in the table, and never read: {unread:?}");
+}
+
+#[test]
+fn keys_that_are_reloaded_are_keys() {
+    let declared: BTreeSet<String> = table().into_iter().map(|entry| entry.key).collect();
+    let unknown: Vec<_> = RELOADED.iter().filter(|key| !declared.contains(**key)).collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
 }
 
 #[test]

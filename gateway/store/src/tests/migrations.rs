@@ -2,7 +2,7 @@
 
 use super::super::database::{Pool, sql, sql_of};
 use super::super::each::Fresh;
-use super::super::migrate::{STEPS, SchemaVersion, migrate_to};
+use super::super::migrate::{ADDITIVE, STEPS, SchemaVersion, migrate_to};
 use super::*;
 
 /// Brings a database to what a later program would make of it.
@@ -41,6 +41,72 @@ async fn database_of_a_newer_program_is_refused_and_left_alone() {
     .await;
     let newer = StoreError::Newer { found: 2, known: 1 };
     insta::assert_snapshot!(newer, @"the database has schema 2, made by a newer version of this program, and this one knows up to 1: run the newer version, or use another database");
+}
+
+#[tokio::test]
+async fn database_of_the_next_version_is_used_if_all_that_it_has_more_is_additive() {
+    each_fresh(async |fresh| {
+        let store = fresh.open().await;
+        let text = "ALTER TABLE workspaces ADD COLUMN later BIGINT NULL";
+        let text_of_sqlite = "ALTER TABLE workspaces ADD COLUMN later INTEGER NULL";
+        let mut later = STEPS.clone();
+        later.push(SchemaVersion::new(newest() + 1, "later (additive)", text_of_sqlite, text));
+        migrate_to(&later, &store.writer).await.unwrap();
+        let before = fresh.open().await;
+        conformance(&before).await;
+        before.close().await;
+        later.push(SchemaVersion::new(newest() + 2, "later still", "DROP TABLE shares", "DROP TABLE shares"));
+        migrate_to(&later, &store.writer).await.unwrap();
+        let refused = Store::open_with(&fresh.config).await.unwrap_err();
+        assert!(matches!(refused, StoreError::Newer { found, .. } if found == newest() + 2), "{refused:?}");
+        store.close().await;
+    })
+    .await;
+}
+
+/// Versions that take something away or demand something new, with what an earlier program made of them.
+const NOT_ADDITIVE: [(i64, &str); 1] = [(6, "tokens got clusters as subjects; before the first release")];
+
+/// Newest version of the schema from before versions said that they are additive.
+const UNMARKED: i64 = 25;
+
+/// Returns the part of a migration that an earlier program would trip over.
+fn stumbling_block(text: &str) -> Option<String> {
+    let lines = text.lines().map(|line| line.split("--").next().unwrap_or_default());
+    let words: Vec<String> =
+        lines.flat_map(str::split_whitespace).map(|word| word.trim_matches([';', ',']).to_ascii_uppercase()).collect();
+    let text = words.join(" ");
+    for bad in ["DROP ", "RENAME ", "ALTER COLUMN", "SET NOT NULL", "ADD CONSTRAINT", "TRUNCATE "] {
+        if text.contains(bad) {
+            return Some(bad.to_owned());
+        }
+    }
+    let added = text.split("ADD COLUMN ").skip(1).map(|rest| rest.split(" ALTER ").next().unwrap_or_default());
+    let mut demanding = added.map(|rest| rest.split(" CREATE ").next().unwrap_or_default());
+    demanding.find(|rest| rest.contains("NOT NULL") && !rest.contains("DEFAULT")).map(str::to_owned)
+}
+
+#[test]
+fn each_migration_is_additive_or_listed_with_a_reason() {
+    for (text, is_good) in [
+        ("ALTER TABLE a ADD COLUMN b TEXT NULL; CREATE TABLE c (d TEXT NOT NULL)", true),
+        ("ALTER TABLE a ADD COLUMN b TEXT NOT NULL DEFAULT ''", true),
+        ("ALTER TABLE a ADD COLUMN b TEXT NOT NULL", false),
+        ("-- to drop it\nCREATE TABLE a (b TEXT)", true),
+        ("alter table a rename to b", false),
+        ("DROP INDEX a", false),
+    ] {
+        assert_eq!(stumbling_block(text).is_none(), is_good, "{text}");
+    }
+    for step in STEPS.iter() {
+        let version = step.version();
+        let blocks: Vec<_> = step.texts().into_iter().filter_map(stumbling_block).collect();
+        let is_listed = NOT_ADDITIVE.iter().any(|(listed, _)| *listed == version);
+        assert_eq!(is_listed, !blocks.is_empty(), "version {version}: {blocks:?}");
+        if version > UNMARKED {
+            assert_eq!(step.description().ends_with(ADDITIVE), !is_listed, "version {version}: its description");
+        }
+    }
 }
 
 #[tokio::test]
