@@ -197,3 +197,99 @@ fn signal_opens_the_audit_log_anew_and_reads_the_keys_again() {
     std::fs::write(&keys, before).expect("written");
     gateway.reload("", "was reloaded");
 }
+
+/// An identity provider that refuses each code, and hands on the requests that it got for that.
+fn provider() -> (SocketAddr, Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    let (asked, requests) = channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a connection");
+            let request = whole_request(&mut stream);
+            let is_metadata = request.starts_with("GET /.well-known/openid-configuration");
+            let url = format!("http://{address}");
+            let (status, body) = if is_metadata {
+                let metadata = format!(
+                    "{{\"issuer\":\"{url}\",\"jwks_uri\":\"{url}/keys\",\"authorization_endpoint\":\"{url}/authorize\",\
+                     \"token_endpoint\":\"{url}/token\",\"token_endpoint_auth_methods_supported\":[\"client_secret_post\"]}}"
+                );
+                ("200 OK", metadata)
+            } else if request.starts_with("GET ") {
+                ("200 OK", "{\"keys\":[]}".to_owned())
+            } else {
+                // The test may be over.
+                asked.send(request).unwrap_or_default();
+                ("400 Bad Request", "{\"error\":\"invalid_grant\"}".to_owned())
+            };
+            let head = format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\nconnection: close\r\n");
+            let answer = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
+            stream.write_all(answer.as_bytes()).unwrap_or_default();
+        }
+    });
+    (address, requests)
+}
+
+/// Reads a request with its body.
+fn whole_request(stream: &mut TcpStream) -> String {
+    let mut text = String::new();
+    let mut buffer = [0; 4096];
+    loop {
+        let count = stream.read(&mut buffer).unwrap_or_default();
+        text.push_str(&String::from_utf8_lossy(buffer.get(..count).unwrap_or_default()));
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((text.as_str(), ""));
+        let length = head.to_lowercase().lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+        let is_whole = text.contains("\r\n\r\n") && body.len() >= length.unwrap_or(0_usize);
+        if count == 0 || is_whole {
+            return text;
+        }
+    }
+}
+
+fn header<'a>(answer: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
+    answer
+        .lines()
+        .filter_map(move |line| line.split_once(": "))
+        .filter(move |(of, _)| *of == name)
+        .map(|(_, value)| value)
+}
+
+/// Begins a sign-in, comes back from the provider with a code, and returns how the gateway showed it there.
+fn exchange(gateway: &Gateway, requests: &Receiver<String>) -> String {
+    let begun = ask(gateway.users, "GET /.gateway/sign-in HTTP/1.1\r\n");
+    let location = header(&begun, "location").next().unwrap_or_else(|| panic!("no redirect: {begun}"));
+    let state = location.split(['?', '&']).find_map(|part| part.strip_prefix("state=")).expect("a state");
+    let cookies: Vec<_> = header(&begun, "set-cookie").filter_map(|cookie| cookie.split(';').next()).collect();
+    let back =
+        format!("GET /.gateway/oidc/callback?code=abc&state={state} HTTP/1.1\r\ncookie: {}\r\n", cookies.join("; "));
+    let answer = ask(gateway.users, &back);
+    requests.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no code was exchanged: {answer}"))
+}
+
+#[test]
+fn client_secret_of_the_provider_is_exchanged() {
+    let (address, requests) = provider();
+    let folder = tempfile::tempdir().expect("a folder");
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, "first-secret\n").expect("written");
+    let more = format!(
+        "[auth]\nmode = 'oidc'\n[auth.oidc]\nissuer = 'http://{address}'\nclient_id = 'gateway'\nclient_secret_file = '{}'\n",
+        secret.display()
+    );
+    let gateway = Gateway::start(&more);
+    let shown = exchange(&gateway, &requests);
+    assert!(shown.contains("client_secret=first-secret"), "{shown}");
+    std::fs::write(&secret, "second-secret\n").expect("written");
+    let shown = exchange(&gateway, &requests);
+    assert!(shown.contains("client_secret=first-secret"), "nothing was asked to read it again: {shown}");
+    let log = gateway.reload(&more, "was reloaded");
+    assert!(!log.contains("second-secret"), "{log}");
+    let shown = exchange(&gateway, &requests);
+    assert!(shown.contains("client_secret=second-secret"), "{shown}");
+    // A file without a secret is refused, and the one before stays in force.
+    std::fs::write(&secret, "").expect("written");
+    let log = gateway.reload(&more, "was not reloaded");
+    assert!(log.contains("client_secret_file"), "{log}");
+    let shown = exchange(&gateway, &requests);
+    assert!(shown.contains("client_secret=second-secret"), "{shown}");
+}

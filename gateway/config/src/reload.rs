@@ -135,12 +135,12 @@ mod tests {
 
     #[test]
     fn one_key_that_needs_a_restart_refuses_all_changes() {
-        let new = [("limits.requests_per_user", "7"), ("zone", "other.example"), ("limits.sessions", "9")];
+        let new = [("limits.requests_per_user", "7"), ("tunnel.lanes_max", "3"), ("limits.sessions", "9")];
         assert_eq!(
             told(&[], &new),
             Err(vec![
                 "limits.sessions changed, which needs a restart".to_owned(),
-                "zone changed, which needs a restart".to_owned()
+                "tunnel.lanes_max changed, which needs a restart".to_owned()
             ])
         );
     }
