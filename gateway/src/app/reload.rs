@@ -30,6 +30,7 @@ impl fmt::Debug for ConfigSource {
 impl ConfigSource {
     /// Creates a source of a function that reads the configuration anew from where it came from, and opens what it names; otherwise
     /// it returns all that is wrong.
+    #[must_use]
     pub fn new(read: impl Fn() -> Result<Config, Vec<String>> + Send + Sync + 'static) -> Self {
         Self(Box::new(read))
     }

@@ -51,7 +51,7 @@ impl App {
     }
 
     /// Like [`App::run`], with connections served by `workers`. Dropped, it ends all at once, as if it were killed.
-    pub async fn run_on(self, workers: &Workers, stop: CancellationToken) -> DrainResult {
+    pub async fn run_on(mut self, workers: &Workers, stop: CancellationToken) -> DrainResult {
         let (for_users, for_agents) = self.placing(workers);
         let server = Server::new(self.edge.clone(), &self.config);
         let (writing, written) = (Drain::default(), CancellationToken::new());
@@ -63,6 +63,7 @@ impl App {
             [&self.base.drain, &background, &writing, &late, &leaving].map(Drain::cut_on_drop),
         );
         self.record_use(&background);
+        let reload = self.reload();
         let replica = self.replica.as_ref().map(ReplicaParts::incarnation);
         self.audit.execute(&writing, &self.base.store, replica, &written);
         writing.spawn(self.sign_ins.keep(written.clone()));
@@ -92,18 +93,7 @@ impl App {
             None => duties::execute_alone(works, &self.base.store, &background),
         }
         background.spawn(begin_sign_in(self.public.clone()));
-        self.base.metrics.configured(u64::try_from(wall_clock().get()).unwrap_or_default());
-        if let Some(source) = self.reloading {
-            let reload = Reload {
-                source,
-                present: self.config,
-                tls: self.tls,
-                limits: self.base.limits.clone(),
-                public: self.public.clone(),
-                store: self.base.store.clone(),
-                metrics: self.base.metrics.clone(),
-                audit: self.base.audit.clone(),
-            };
+        if let Some(reload) = reload {
             background.spawn(reload.run(self.closed.clone()));
         }
         keep_certificates(self.certificates, self.renewal, &background, self.base.drain.draining());
@@ -140,6 +130,21 @@ impl App {
 }
 
 impl App {
+    /// Returns what takes over a changed configuration, if there is a source of it.
+    fn reload(&mut self) -> Option<Reload> {
+        self.base.metrics.configured(u64::try_from(wall_clock().get()).unwrap_or_default());
+        Some(Reload {
+            source: self.reloading.take()?,
+            present: self.config.clone(),
+            tls: self.tls.clone(),
+            limits: self.base.limits.clone(),
+            public: self.public.clone(),
+            store: self.base.store.clone(),
+            metrics: self.base.metrics.clone(),
+            audit: self.base.audit.clone(),
+        })
+    }
+
     /// Returns the task that waits for a process which takes this one's place, if there may be one.
     fn handover(&self) -> Option<Handover> {
         let sockets = self.replica.as_ref()?.sockets()?.clone();

@@ -165,11 +165,12 @@ pub async fn backup(
         }
     };
     written.and_then(|()| out.sync_all()).map_err(failed(to))?;
-    fs::hard_link(&whole.path, to).map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => BackupError::Exists { path: to.to_owned() },
-        _ => BackupError::File { path: to.to_owned(), error },
-    })?;
-    Ok(head)
+    // A link fails where a rename would replace.
+    match fs::hard_link(&whole.path, to) {
+        Ok(()) => Ok(head),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(BackupError::Exists { path: to.to_owned() }),
+        Err(error) => Err(failed(to)(error)),
+    }
 }
 
 /// Reads a backup whole, and returns what it says of itself.

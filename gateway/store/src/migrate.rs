@@ -86,11 +86,12 @@ pub(super) async fn migrate_to(steps: &[SchemaVersion], writer: &Pool) -> Result
         Connections::Sqlite(pool) => {
             let migrations: Vec<&Migration> = steps.iter().map(|step| &step.sqlite).collect();
             let mut transaction = pool.begin_with(BEGIN_WRITE).await?;
-            let applied = apply_missing(&migrations, &mut *transaction).await;
-            if let Err(StoreError::Newer { known, .. }) = &applied {
-                accept(applied, sqlx::query_scalar(NEWER).bind(known).fetch_all(&mut *transaction).await?)?;
-            } else {
-                applied?;
+            match apply_missing(&migrations, &mut *transaction).await {
+                Err(StoreError::Newer { found, known }) => {
+                    let newer = sqlx::query_scalar(NEWER).bind(known).fetch_all(&mut *transaction).await?;
+                    accept(&newer, StoreError::Newer { found, known })?;
+                }
+                applied => applied?,
             }
             Ok(transaction.commit().await?)
         }
@@ -100,11 +101,12 @@ pub(super) async fn migrate_to(steps: &[SchemaVersion], writer: &Pool) -> Result
             // Without a deadline: another replica's migration may take a while.
             let mut transaction = pool.begin_with(BEGIN).await?;
             sqlx::query(LOCK).bind("migrations").execute(&mut *transaction).await?;
-            let applied = apply_missing(&migrations, &mut *transaction).await;
-            if let Err(StoreError::Newer { known, .. }) = &applied {
-                accept(applied, sqlx::query_scalar(NEWER).bind(known).fetch_all(&mut *transaction).await?)?;
-            } else {
-                applied?;
+            match apply_missing(&migrations, &mut *transaction).await {
+                Err(StoreError::Newer { found, known }) => {
+                    let newer = sqlx::query_scalar(NEWER).bind(known).fetch_all(&mut *transaction).await?;
+                    accept(&newer, StoreError::Newer { found, known })?;
+                }
+                applied => applied?,
             }
             Ok(transaction.commit().await?)
         }
@@ -117,10 +119,10 @@ pub(super) async fn migrate_to(steps: &[SchemaVersion], writer: &Pool) -> Result
 /// Reads the descriptions of versions that this program does not know.
 const NEWER: &str = "SELECT description FROM _migrations WHERE version > $1";
 
-/// Accepts a newer schema if all that it has more is additive.
-fn accept(refused: Result<(), StoreError>, newer: Vec<String>) -> Result<(), StoreError> {
+/// Accepts a newer schema if all that it has more is additive; returns `refused` if not.
+fn accept(newer: &[String], refused: StoreError) -> Result<(), StoreError> {
     if newer.iter().any(|description| !description.ends_with(ADDITIVE)) {
-        return refused;
+        return Err(refused);
     }
     tracing::warn!(versions = newer.len(), "the database has a newer schema, which this version can run with");
     Ok(())
