@@ -91,7 +91,8 @@ pub(super) async fn migrate_to(steps: &[SchemaVersion], writer: &Pool) -> Result
                     let newer = sqlx::query_scalar(NEWER).bind(known).fetch_all(&mut *transaction).await?;
                     accept(&newer, StoreError::Newer { found, known })?;
                 }
-                applied => applied?,
+                Err(error) => return Err(error),
+                Ok(()) => {}
             }
             Ok(transaction.commit().await?)
         }
@@ -106,7 +107,8 @@ pub(super) async fn migrate_to(steps: &[SchemaVersion], writer: &Pool) -> Result
                     let newer = sqlx::query_scalar(NEWER).bind(known).fetch_all(&mut *transaction).await?;
                     accept(&newer, StoreError::Newer { found, known })?;
                 }
-                applied => applied?,
+                Err(error) => return Err(error),
+                Ok(()) => {}
             }
             Ok(transaction.commit().await?)
         }

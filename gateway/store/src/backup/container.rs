@@ -160,10 +160,8 @@ pub(super) fn write(to: impl Write, head: &BackupHead, mut database: impl Read, 
 /// [`BadBackup`].
 pub(super) fn read(from: impl Read, mut database: impl Write) -> Result<(BackupHead, Vec<u8>), BadBackup> {
     let mut input = Summed { to: from, sum: Context::new(&SHA256) };
-    let magic: [u8; 16] = input.take().map_err(|bad| match bad {
-        BadBackup::Truncated => BadBackup::Foreign,
-        other => other,
-    })?;
+    let magic: [u8; 16] =
+        input.take().map_err(|bad| if matches!(bad, BadBackup::Truncated) { BadBackup::Foreign } else { bad })?;
     if magic != *MAGIC {
         return Err(BadBackup::Foreign);
     }
