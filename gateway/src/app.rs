@@ -87,10 +87,7 @@ pub struct App {
     /// Cancelled once all sessions are closed, so that none can go on.
     closed: CancellationToken,
     listeners: Listeners,
-    certificates: Vec<Arc<Tls>>,
     tls: ReloadedTls,
-    /// Source of a changed configuration.
-    reloading: Option<ConfigSource>,
     audit: AuditTasks,
     spans: SpanTask,
     renewal: Option<Renewal>,
@@ -153,7 +150,7 @@ impl App {
         let own = Box::pin(OwnCertificate::ensure(&config)).await?;
         let tls = ListenerTls::load(&config)?;
         let certificates = tls.certificates();
-        let reloaded = ReloadedTls { public: tls.public.clone(), agents: tls.agents.clone() };
+        let reloaded = ReloadedTls { public: tls.public.clone(), agents: tls.agents.clone(), source: None };
         let limits = UsageLimits::new(&config.limits, Instant::now().into_std());
         let listeners = Listeners::bind(&config, &limits, tls, sockets)?;
         listeners.settle(&mut config)?;
@@ -165,8 +162,9 @@ impl App {
 
     /// Reloads the configuration from `source` on each SIGHUP, while it runs.
     #[must_use]
-    pub fn reloading(self, source: ConfigSource) -> Self {
-        Self { reloading: Some(source), ..self }
+    pub fn reloading(mut self, source: ConfigSource) -> Self {
+        self.tls.source = Some(source);
+        self
     }
 
     /// Returns the addresses that it listens on.

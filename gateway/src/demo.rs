@@ -61,7 +61,7 @@ pub async fn run(
     parts.spawn({
         let stop = stop.clone();
         async move {
-            gateway.run(stop).await;
+            Box::pin(gateway.run(stop)).await;
             Ok(())
         }
     });

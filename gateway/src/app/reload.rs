@@ -37,10 +37,19 @@ impl ConfigSource {
 }
 
 /// Certificates of the listeners that speak TLS.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct ReloadedTls {
     pub(super) public: Option<Arc<Tls>>,
     pub(super) agents: Option<Arc<Tls>>,
+    /// Source of a changed configuration.
+    pub(super) source: Option<ConfigSource>,
+}
+
+impl ReloadedTls {
+    /// Returns all of them.
+    pub(super) fn all(&self) -> Vec<Arc<Tls>> {
+        self.public.iter().chain(&self.agents).cloned().collect()
+    }
 }
 
 /// Parts of a running gateway that take changes over.

@@ -12,7 +12,7 @@ use super::changes::Travelling;
 use super::drain::SessionsDrain;
 use super::duties::{self, Work};
 use super::handover::Handover;
-use super::reload::Reload;
+use super::reload::{Reload, ReloadedTls};
 use super::replicas::{ReplicaParts, ReplicaTasks, ReplicaWork};
 use super::{App, audit, outage};
 use gateway_agents::expiry;
@@ -62,8 +62,7 @@ impl App {
             self.base.upstreams.cut_on_drop(),
             [&self.base.drain, &background, &writing, &late, &leaving].map(Drain::cut_on_drop),
         );
-        self.record_use(&background);
-        let reload = self.reload();
+        self.begin(&background);
         let replica = self.replica.as_ref().map(ReplicaParts::incarnation);
         self.audit.execute(&writing, &self.base.store, replica, &written);
         writing.spawn(self.sign_ins.keep(written.clone()));
@@ -93,10 +92,7 @@ impl App {
             None => duties::execute_alone(works, &self.base.store, &background),
         }
         background.spawn(begin_sign_in(self.public.clone()));
-        if let Some(reload) = reload {
-            background.spawn(reload.run(self.closed.clone()));
-        }
-        keep_certificates(self.certificates, self.renewal, &background, self.base.drain.draining());
+        keep_certificates(self.tls.all(), self.renewal, &background, self.base.drain.draining());
         let (ended, handed, lost) = (CancellationToken::new(), self.succession.handed.clone(), &self.admin.listeners);
         let (listener, drain) = (self.listeners.public, self.base.drain.clone());
         let accepting = CancellationToken::new();
@@ -130,13 +126,21 @@ impl App {
 }
 
 impl App {
+    /// Starts the tasks that record use, and take over a changed configuration.
+    fn begin(&mut self, background: &Drain) {
+        self.record_use(background);
+        if let Some(reload) = self.reload() {
+            background.spawn(reload.run(self.closed.clone()));
+        }
+    }
+
     /// Returns what takes over a changed configuration, if there is a source of it.
     fn reload(&mut self) -> Option<Reload> {
         self.base.metrics.configured(u64::try_from(wall_clock().get()).unwrap_or_default());
         Some(Reload {
-            source: self.reloading.take()?,
+            source: self.tls.source.take()?,
             present: self.config.clone(),
-            tls: self.tls.clone(),
+            tls: ReloadedTls { public: self.tls.public.clone(), agents: self.tls.agents.clone(), source: None },
             limits: self.base.limits.clone(),
             public: self.public.clone(),
             store: self.base.store.clone(),
