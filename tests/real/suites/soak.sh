@@ -57,10 +57,10 @@ resident() { awk '/^VmRSS:/ { print $2 * 1024 }' "/proc/${PIDS[agent]}/status"; 
 descriptors() { find "/proc/${PIDS[agent]}/fd" -type l 2>/dev/null | wc -l; }
 # A token is used at each replica, taken away, and refused by each of them.
 revoke_one() {
-  local token id name began
+  local token id name began user=user-$SECONDS
   USER_TOKEN_KEPT=$USER_TOKEN
-  token=$(gateway token create --user "user-$SECONDS" 2>>"$OUT/token.log") id=t-$(query 'SELECT max(id) FROM tokens')
-  gateway workspace share "$WORKSPACE" "$ECHO_PORT" --with "user:user-$SECONDS" >>"$OUT/share.log" 2>&1 || echo "no share" >>"$OUT/revoked.txt"
+  token=$(gateway token create --user "$user" 2>>"$OUT/token.log") id=t-$(query 'SELECT max(id) FROM tokens')
+  gateway workspace share "$WORKSPACE" "$ECHO_PORT" --with "user:$user" >>"$OUT/share.log" 2>&1 || echo "no share" >>"$OUT/revoked.txt"
   USER_TOKEN=$token
   for name in "${NAMES[@]}"; do until_ok 10 lets_in "$name" || echo "$name never let it in" >>"$OUT/revoked.txt"; done
   began=$(now_ms)
