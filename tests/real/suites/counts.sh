@@ -8,7 +8,7 @@ for tool in valgrind strace; do command -v "$tool" >/dev/null || give_up "$tool 
 
 FEW=200 MANY=1700
 # Most for each request: instructions, and system calls that do something, in hundredths.
-declare -A INSTRUCTIONS=([http1]=70000 [http2]=90450 [connection]=105200)
+declare -A INSTRUCTIONS=([http1]=68200 [http2]=88900 [connection]=115900)
 # Over HTTP/2, head and body of an answer go out in one call or in two, as they come. How many calls a head takes to be read depends on
 # the machine: one program took 3.81 on one and 4.08 on another.
 declare -A CALLS=([http1]=416 [http2]=660 [connection]=1950)
