@@ -14,27 +14,36 @@ use gateway_types::token::{TOKEN_CHARS, Token, TokenKind};
 /// The secret itself is kept no longer than the connection, whose buffers had it anyway. A front shares its connections among users, so
 /// that what comes in is compared with it in constant time.
 #[derive(Default)]
-pub struct LastOffered {
-    token: Mutex<Option<HashedToken>>,
-    session: Mutex<Option<(Opaque, Digest)>>,
-}
+pub struct LastOffered(Mutex<Hashed>);
 
-struct HashedToken {
-    text: [u8; TOKEN_CHARS],
-    hash: [u8; 32],
+/// One of both, because a connection has the memory of an idle WebSocket.
+#[derive(Default)]
+enum Hashed {
+    #[default]
+    Nothing,
+    Token {
+        text: [u8; TOKEN_CHARS],
+        hash: [u8; 32],
+    },
+    Session {
+        id: Opaque,
+        digest: Digest,
+    },
 }
 
 impl LastOffered {
     /// Returns the hash of a user's token; `None` for any other text.
-    pub(crate) fn user_token(&self, text: &[u8]) -> Option<[u8; 32]> {
-        let text: &[u8; TOKEN_CHARS] = text.try_into().ok()?;
-        let mut last = self.token.lock();
-        if let Some(known) = last.as_ref().filter(|known| verify_slices_are_equal(&known.text, text).is_ok()) {
-            return Some(known.hash);
+    pub(crate) fn user_token(&self, offered: &[u8]) -> Option<[u8; 32]> {
+        let offered: &[u8; TOKEN_CHARS] = offered.try_into().ok()?;
+        let mut last = self.0.lock();
+        if let Hashed::Token { text, hash } = &*last
+            && verify_slices_are_equal(text, offered).is_ok()
+        {
+            return Some(*hash);
         }
-        match Token::kind_and_hash(str::from_utf8(text).ok()?).ok()? {
+        match Token::kind_and_hash(str::from_utf8(offered).ok()?).ok()? {
             (TokenKind::User, hash) => {
-                *last = Some(HashedToken { text: *text, hash });
+                *last = Hashed::Token { text: *offered, hash };
                 Some(hash)
             }
             (TokenKind::Agent | TokenKind::Cluster, _) => None,
@@ -42,13 +51,15 @@ impl LastOffered {
     }
 
     /// Returns the digest of a session's id.
-    pub(crate) fn session(&self, id: Opaque) -> Digest {
-        let mut last = self.session.lock();
-        if let Some((_, digest)) = last.as_ref().filter(|(known, _)| known.is_same(&id)) {
+    pub(crate) fn session(&self, offered: Opaque) -> Digest {
+        let mut last = self.0.lock();
+        if let Hashed::Session { id, digest } = &*last
+            && id.is_same(&offered)
+        {
             return *digest;
         }
-        let digest = id.digest();
-        *last = Some((id, digest));
+        let digest = offered.digest();
+        *last = Hashed::Session { id: offered, digest };
         digest
     }
 }
@@ -78,6 +89,11 @@ mod tests {
         let again = |id: &Opaque| Opaque::parse(&id.reveal()).unwrap();
         for each in [&one, &one, &two, &one, &two, &two] {
             assert_eq!(last.session(again(each)), each.digest());
+        }
+        let token = token(TokenKind::User);
+        for _ in 0..2 {
+            assert_eq!(last.user_token(token.reveal().as_bytes()), Some(token.hash()));
+            assert_eq!(last.session(again(&one)), one.digest());
         }
     }
 
