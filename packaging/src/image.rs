@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use clap::Args;
 
 use crate::blob::{Blobs, Layer, Sum};
@@ -121,6 +121,9 @@ impl Work<'_> {
         say(&format!("writing {name}"));
         let layout = self.out.join(self.kind.image());
         if layout.exists() {
+            if !layout.join("oci-layout").exists() {
+                bail!("{} is there and is no image: name another folder with --out", layout.display());
+            }
             fs::remove_dir_all(&layout).with_context(|| layout.display().to_string())?;
         }
         fs::create_dir_all(layout.join("blobs/sha256")).with_context(|| layout.display().to_string())?;

@@ -6,12 +6,11 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::local::{Journal, operator};
-use super::token::fail;
 use super::{BackupArgs, Cli, Console, Exit, Output, RestoreArgs, VERSION, place};
 use gateway_config::Config;
-use gateway_net::audit::AuditEvent;
+use gateway_net::audit::{AuditEvent, AuditRecord};
 use gateway_store::backup::{BackupError, BackupHead, Replacing, WithKeys, backup, check, restore};
-use gateway_store::{Store, StoreError};
+use gateway_store::{Store, inspect};
 use gateway_types::UnixSeconds;
 
 /// Runs `gateway backup`.
@@ -33,16 +32,17 @@ pub async fn run_backup(
         Ok(config) => config,
         Err(exit) => return exit,
     };
+    let journal = match Journal::open(&config, now, console) {
+        Ok(journal) => journal,
+        Err(exit) => return exit,
+    };
     let with = if args.without_key { WithKeys::No } else { WithKeys::Yes };
     let head = match backup(&config.store, to, with, VERSION, now).await {
         Ok(head) => head,
         Err(error) => return failed(console, &error),
     };
-    if let Err(exit) =
-        note(&config, AuditEvent::BackupMade { by: operator(), keys: with == WithKeys::Yes }, now, console).await
-    {
-        return exit;
-    }
+    let event = AuditEvent::BackupMade { by: operator(), keys: with == WithKeys::Yes };
+    note(&journal, &config, event, console).await;
     if head.schema.is_none() {
         console.complain(
             "the keys alone are in it: back the database up with pg_dump --format=custom --file=FILE DATABASE",
@@ -63,15 +63,17 @@ pub async fn run_restore(
         Ok(config) => config,
         Err(exit) => return exit,
     };
+    let journal = match Journal::open(&config, now, console) {
+        Ok(journal) => journal,
+        Err(exit) => return exit,
+    };
     let replacing = if args.replace { Replacing::Allowed } else { Replacing::Refused };
     let restored = match restore(&config.store, &args.from, replacing).await {
         Ok(restored) => restored,
         Err(error) => return failed(console, &error),
     };
     let event = AuditEvent::BackupRestored { by: operator(), made_at: restored.head.made_at };
-    if let Err(exit) = note(&config, event, now, console).await {
-        return exit;
-    }
+    note(&journal, &config, event, console).await;
     match args.output {
         Output::Json => {
             let shown = json!({
@@ -107,14 +109,24 @@ fn configuration(cli: &Cli, env: &BTreeMap<String, String>, console: &mut Consol
     Ok(config)
 }
 
-/// Writes down what was done, in the database too.
-async fn note(config: &Config, event: AuditEvent, now: UnixSeconds, console: &mut Console) -> Result<(), Exit> {
-    let journal = Journal::open(config, now, console)?;
-    let opened: Result<Store, StoreError> = Store::open_with(&config.store).await;
-    let store = opened.map_err(|error| fail(console, &error))?;
-    journal.write(&store, event, console).await;
-    store.close().await;
-    Ok(())
+/// Writes down what was done, in the database too if that has the schema of this program: another one stays as it is, because a backup
+/// is what is made before an upgrade.
+async fn note(journal: &Journal, config: &Config, event: AuditEvent, console: &mut Console) {
+    let is_current = inspect(&config.store).await.is_ok_and(|facts| facts.schema == Some(facts.known));
+    if !is_current {
+        console.complain("the database has another schema than this program: its audit records do not have this");
+        return journal.append(AuditRecord::new(event), console);
+    }
+    match Store::open_with(&config.store).await {
+        Ok(store) => {
+            journal.write(&store, event, console).await;
+            store.close().await;
+        }
+        Err(error) => {
+            console.complain(format_args!("done, but the database cannot be opened for its audit record: {error}"));
+            journal.append(AuditRecord::new(event), console);
+        }
+    }
 }
 
 fn failed(console: &mut Console, error: &BackupError) -> Exit {

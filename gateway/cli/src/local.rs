@@ -34,17 +34,25 @@ impl Journal {
 
     /// Writes a change down; reports a failure, because the change cannot be undone.
     pub(super) async fn write(&self, store: &Store, event: AuditEvent, console: &mut Console) {
-        let at_ms = u64::try_from(self.now.get()).unwrap_or_default().saturating_mul(1000);
         let record = AuditRecord::new(event);
         if self.is_stored
-            && let Err(error) = keep(store, &StoredRecord::single(at_ms, &record)).await
+            && let Err(error) = keep(store, &StoredRecord::single(self.at_ms(), &record)).await
         {
             console.complain(format_args!("done, but not stored with the audit records of the database: {error}"));
         }
+        self.append(record, console);
+    }
+
+    /// Writes a change down beside a database that is not to be opened: in the log alone.
+    pub(super) fn append(&self, record: AuditRecord, console: &mut Console) {
         let Some(path) = &self.path else { return };
-        if let Err(error) = append(path, at_ms, record) {
+        if let Err(error) = append(path, self.at_ms(), record) {
             console.complain(format_args!("done, but not written to the audit log {}: {error}", path.display()));
         }
+    }
+
+    fn at_ms(&self) -> u64 {
+        u64::try_from(self.now.get()).unwrap_or_default().saturating_mul(1000)
     }
 }
 

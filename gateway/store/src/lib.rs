@@ -214,6 +214,14 @@ pub enum StoreError {
         /// Number of these secrets.
         count: u64,
     },
+    /// The key with which this process seals is not in the file any more.
+    #[error(
+        "store.key_file {} lacks the key that seals here, although nothing that is stored needs it: have the gateway read the file          after each step of an exchange, before a key is dropped", path.display()
+    )]
+    KeySeals {
+        /// The file.
+        path: PathBuf,
+    },
     /// A newer program has changed the database's shape; going on could destroy what that program stored.
     #[error(
         "the database has schema {found}, made by a newer version of this program, and this one knows up to \

@@ -279,7 +279,8 @@ impl Store {
     /// Reads the keys' file of this store, and checks that nothing is lost with its keys; changes nothing yet.
     ///
     /// # Errors
-    /// One about the file, [`StoreError::KeyWrong`], [`StoreError::KeyNeeded`] if values are sealed with a key that is gone, or
+    /// One about the file, [`StoreError::KeyWrong`], [`StoreError::KeyNeeded`] if values are sealed with a key that is gone,
+    /// [`StoreError::KeySeals`] if that is the one that seals here, or
     /// [`StoreError::Database`].
     pub async fn read_keys(&self) -> Result<NewKeys, StoreError> {
         let Some(path) = &self.sealer.file else { return Ok(NewKeys { keys: None, change: self.unchanged() }) };
@@ -299,6 +300,10 @@ impl Store {
             let count: u64 = kept.iter().map(|(_, count)| *count).sum();
             if count > 0 {
                 return Err(StoreError::KeyNeeded { path: path.clone(), count });
+            }
+            // What is being sealed with it now would open with none.
+            if present.first().is_some_and(|seals| !ids.contains(seals)) {
+                return Err(StoreError::KeySeals { path: path.clone() });
             }
         }
         Ok(NewKeys { keys: Some(keys), change: KeyChange { keys: ids, added, removed } })

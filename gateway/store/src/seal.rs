@@ -342,8 +342,13 @@ pub(super) fn write_private(path: &Path, contents: &[u8], target: Target) -> io:
     half.push(format!(".{}.new", std::process::id()));
     let half = PathBuf::from(half);
     let written = (|| {
+        // The folder may be another user's: what is at this name, a link too, is neither followed nor given a new owner.
+        match fs::remove_file(&half) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
         let mut options = fs::OpenOptions::new();
-        options.write(true).create(true).truncate(true);
+        options.write(true).create_new(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let mut file = options.open(&half)?;

@@ -19,6 +19,14 @@ pub(super) fn make(cli: &Cli, args: &CertificateArgs, env: &BTreeMap<String, Str
         }
     };
     let CertificateArgs { ca, ca_key, out } = args;
+    // `ca.crt` alone may be where the authority's certificate is already.
+    let mut given =
+        vec![(ca_key, "tls.crt"), (ca_key, "tls.key"), (ca_key, "ca.crt"), (ca, "tls.crt"), (ca, "tls.key")];
+    given.retain(|(file, name)| is_one(file, &out.join(name)));
+    if let Some((_, name)) = given.first() {
+        console.complain(format_args!("{name} in {} is the authority's own file: name another folder", out.display()));
+        return Exit::Failed;
+    }
     let made = read(ca).and_then(|authority| {
         let key = read(ca_key)?;
         let issued = issue(&authority, &key, &config.zone).map_err(|error| format!("{}: {error}", ca.display()))?;
@@ -38,6 +46,11 @@ pub(super) fn make(cli: &Cli, args: &CertificateArgs, env: &BTreeMap<String, Str
     }
 }
 
+/// Returns whether two paths lead to one file.
+fn is_one(path: &Path, other: &Path) -> bool {
+    matches!((path.canonicalize(), other.canonicalize()), (Ok(path), Ok(other)) if path == other)
+}
+
 fn read(path: &Path) -> Result<String, String> {
     fs::read_to_string(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))
 }
@@ -46,7 +59,12 @@ fn read(path: &Path) -> Result<String, String> {
 fn write(path: &Path, text: &str) -> Result<(), String> {
     let written = path.with_extension("new");
     let put = || -> io::Result<()> {
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&written)?;
+        // One that is there may be readable for others, or a link.
+        match fs::remove_file(&written) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&written)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&written, path)

@@ -109,6 +109,8 @@ impl Place<'_> {
         if new_keys != KeysFile::Same {
             fs::rename(&keys.path, self.key_file).map_err(failed(self.key_file))?;
         }
+        // Also of a database that is gone: SQLite would take them for a part of the restored one.
+        put_logs_aside(self.database)?;
         fs::rename(&copy.path, self.database).map_err(failed(self.database))?;
         let folder = self.database.parent().filter(|folder| !folder.as_os_str().is_empty());
         File::open(folder.unwrap_or(Path::new(".")))
@@ -220,16 +222,19 @@ async fn leave_alone(database: &Path) -> Result<(), BackupError> {
         Err(error) if sqlite::is_busy(&error) => {
             Err(BackupError::InUse { holder: "another program has it open".to_owned() })
         }
-        // It is no database any more, so its log is worth nothing.
-        Err(_) => {
-            for suffix in ["-wal", "-shm"] {
-                let mut name = database.as_os_str().to_owned();
-                name.push(suffix);
-                put_aside_if_there(Path::new(&name))?;
-            }
-            Ok(())
-        }
+        // It is no database any more: its log is put aside with it.
+        Err(_) => Ok(()),
     }
+}
+
+/// Puts the files aside that SQLite keeps beside a database.
+fn put_logs_aside(database: &Path) -> Result<(), BackupError> {
+    for suffix in ["-wal", "-shm", "-journal"] {
+        let mut name = database.as_os_str().to_owned();
+        name.push(suffix);
+        put_aside_if_there(Path::new(&name))?;
+    }
+    Ok(())
 }
 
 async fn checkpoint(mut connection: SqliteConnection) -> Result<(), sqlx::Error> {

@@ -74,6 +74,29 @@ async fn backup_brings_back_what_there_was_and_the_key_of_its_secrets() {
 }
 
 #[tokio::test]
+async fn log_that_a_lost_database_left_behind_is_no_part_of_the_restored_one() {
+    let fresh = Fresh::file();
+    let store = fresh.open().await;
+    let file = back_up(&fresh, "one.backup").await;
+    let after = store.create_user_token(&user("bob"), NOW).await.unwrap();
+    let log = fresh.folder().join("gateway.db-wal");
+    let folder = tempfile::tempdir().unwrap();
+    let config = elsewhere(folder.path());
+    fs::copy(&log, folder.path().join("restored.db-wal")).unwrap();
+    fs::write(folder.path().join("restored.db-journal"), "what was before").unwrap();
+    store.close().await;
+    restore(&config, &file, Replacing::Refused).await.unwrap();
+    for name in ["restored.db-wal", "restored.db-journal"] {
+        assert!(!folder.path().join(name).exists(), "{name}");
+        assert!(folder.path().join(format!("{name}.before-restore-1")).exists(), "{name} is kept");
+    }
+    let store = Store::open_with(&config).await.unwrap();
+    assert!(store.token_by_hash(&after.token.hash()).await.unwrap().is_none(), "it came after the backup");
+    store.close().await;
+    fresh.remove().await;
+}
+
+#[tokio::test]
 async fn backup_is_one_moment_of_a_database_that_is_written_all_the_time() {
     let fresh = Fresh::file();
     let store = fresh.open().await;

@@ -152,6 +152,16 @@ async fn key_that_still_seals_something_is_not_given_up() {
         assert_eq!(store.reseal(|_| ()).await.unwrap().resealed, 1);
         change_key_file(&key_file(fresh), KeyFileChange::DropOthers).unwrap();
         reload(&store).await.unwrap();
+        // One that read its keys in no step of an exchange still seals with the key that is dropped.
+        for change in [KeyFileChange::Add, KeyFileChange::Promote] {
+            change_key_file(&key_file(fresh), change).unwrap();
+        }
+        let other = fresh.open().await;
+        other.reseal(|_| ()).await.unwrap();
+        other.close().await;
+        change_key_file(&key_file(fresh), KeyFileChange::DropOthers).unwrap();
+        let refused = reload(&store).await;
+        assert!(matches!(refused, Err(StoreError::KeySeals { .. })), "{refused:?}");
         store.close().await;
     })
     .await;

@@ -116,3 +116,19 @@ async fn wrong_missing_or_broken_key_is_named_and_no_new_one_is_made() {
     Store::open_with(&at(folder.path(), "third.db", "gateway.key")).await.unwrap().close().await;
     Store::open_with(&config).await.unwrap().close().await;
 }
+
+#[cfg(unix)]
+#[test]
+fn link_in_the_way_of_a_private_file_is_not_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (victim, key) = (folder.path().join("victim"), folder.path().join("gateway.key"));
+    fs::write(&victim, "mine").unwrap();
+    for target in [Target::New, Target::Replaced] {
+        std::os::unix::fs::symlink(&victim, folder.path().join(format!("gateway.key.{}.new", std::process::id())))
+            .unwrap();
+        write_private(&key, b"secret", target).unwrap();
+        assert_eq!(fs::read(&victim).unwrap(), b"mine");
+        assert_eq!(fs::read(&key).unwrap(), b"secret");
+        assert!(!key.is_symlink());
+    }
+}
