@@ -130,6 +130,12 @@ made=$(secrets)
 same "with a key of 32 bytes for the database's secrets" 32 "$(held live-workspace-gateway-seal-key 'gateway\.key' | base64 -d | base64 -d | wc -c)"
 check "an upgrade to three replicas is taken" on_cluster upgrade live "$GATEWAY" "${POSTGRES[@]}" --set replicas=3 --set config.limits.sessions=1
 same "and keeps what was made once" "$made" "$(secrets)"
+key=$(head -c 32 /dev/urandom | base64 -w 0 | base64 -w 0)
+kc -n gateways patch secret live-workspace-gateway-seal-key --type merge -p "{\"data\":{\"gateway.key\":\"$key\"}}" >>"$OUT/exchange.log" 2>&1
+check "a key can be exchanged" test "$made" != "$(secrets)"
+made=$(secrets)
+check "the release goes back to its first revision" on_cluster rollback live 1
+same "and the exchanged key stays" "$made" "$(secrets)"
 check "NOTES say what to do next" has_text 'helm -n gateways test live --logs' on_cluster get notes live
 check "it is uninstalled" on_cluster uninstall live
 same "and leaves what was made once" "$made" "$(secrets)"
