@@ -148,7 +148,7 @@ impl Work<'_> {
             settings: &self.kind.settings(),
         };
         let digest = image.finish(&layout, &layers, list.as_bytes())?;
-        archive(&layout, &self.out.join(format!("{}.tar", self.kind.image())))?;
+        archive(&layout, &self.out.join(format!("{}.tar", self.kind.image())), &name)?;
         fs::write(self.out.join(format!("{}.cdx.json", self.kind.image())), list)?;
         Ok(digest)
     }

@@ -110,26 +110,50 @@ impl Image<'_> {
     }
 }
 
-/// Writes a layout as one file.
+/// Writes the image of a layout as one file, for whatever loads images: an index that names the image alone, since skopeo and podman take
+/// the only one that there is, and the list that Docker reads. What refers to the image is in the layout.
 ///
 /// # Errors
-/// The system's.
-pub(crate) fn archive(layout: &Path, to: &Path) -> io::Result<()> {
+/// The system's, and of a layout that is none.
+pub(crate) fn archive(layout: &Path, to: &Path, name: &str) -> io::Result<()> {
+    let mut index: Value = serde_json::from_slice(&fs::read(layout.join("index.json"))?)?;
+    let image = index.pointer("/manifests/0").cloned().unwrap_or_default();
+    let manifest_blob = blob(&image)?;
+    let manifest: Value = serde_json::from_slice(&fs::read(layout.join(&manifest_blob))?)?;
+    let config = blob(manifest.get("config").unwrap_or(&Value::Null))?;
+    let layers = manifest.get("layers").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let layers: Vec<String> = layers.iter().map(blob).collect::<io::Result<_>>()?;
+    if let Some(manifests) = index.pointer_mut("/manifests") {
+        *manifests = json!([image]);
+    }
+    let docker = json!([{ "Config": config, "RepoTags": [name], "Layers": layers }]);
+
     let mut builder = Builder::new(BufWriter::new(File::create(to)?));
     for folder in ["blobs/", "blobs/sha256/"] {
         let mut header = header(EntryType::Directory, 0o755);
         builder.append_data(&mut header, folder, io::empty())?;
     }
-    let mut blobs: Vec<_> = fs::read_dir(layout.join("blobs/sha256"))?.collect::<io::Result<Vec<_>>>()?;
-    blobs.sort_by_key(fs::DirEntry::file_name);
-    let blobs = blobs.iter().map(|blob| format!("blobs/sha256/{}", blob.file_name().display()));
-    for name in ["oci-layout".to_owned()].into_iter().chain(blobs).chain(["index.json".to_owned()]) {
+    let mut blobs: Vec<String> = layers.into_iter().chain([manifest_blob, config]).collect();
+    blobs.sort();
+    blobs.dedup();
+    for name in ["oci-layout".to_owned()].into_iter().chain(blobs) {
         let file = File::open(layout.join(&name))?;
         let mut header = header(EntryType::Regular, 0o644);
         header.set_size(file.metadata()?.len());
         builder.append_data(&mut header, name, file)?;
     }
+    for (name, text) in [("index.json", index.to_string()), ("manifest.json", docker.to_string())] {
+        let mut header = header(EntryType::Regular, 0o644);
+        header.set_size(u64::try_from(text.len()).map_err(io::Error::other)?);
+        builder.append_data(&mut header, name, text.as_bytes())?;
+    }
     builder.into_inner()?.flush()
+}
+
+/// Returns the file of what a descriptor names, in its layout.
+fn blob(descriptor: &Value) -> io::Result<String> {
+    let digest = descriptor.get("digest").and_then(Value::as_str).and_then(|digest| digest.strip_prefix("sha256:"));
+    digest.map(|sum| format!("blobs/sha256/{sum}")).ok_or_else(|| io::Error::other("a descriptor has no digest"))
 }
 
 fn header(kind: EntryType, mode: u32) -> Header {
@@ -207,9 +231,35 @@ mod tests {
         let write = || {
             let folder = tempfile::tempdir().unwrap();
             write(&folder.path().join("a"));
-            archive(&folder.path().join("a"), &folder.path().join("a.tar")).unwrap();
+            archive(&folder.path().join("a"), &folder.path().join("a.tar"), "localhost/a:1.2.3").unwrap();
             fs::read(folder.path().join("a.tar")).unwrap()
         };
         assert_eq!(write(), write());
+    }
+
+    #[test]
+    fn file_has_one_image_for_each_kind_of_reader() {
+        let folder = tempfile::tempdir().unwrap();
+        let digest = write(folder.path());
+        let file = folder.path().join("a.tar");
+        archive(folder.path(), &file, "localhost/a:1.2.3").unwrap();
+        let mut files = std::collections::BTreeMap::new();
+        for entry in tar::Archive::new(File::open(&file).unwrap()).entries().unwrap() {
+            let mut entry = entry.unwrap();
+            let name = entry.path().unwrap().display().to_string();
+            let mut bytes = Vec::new();
+            io::Read::read_to_end(&mut entry, &mut bytes).unwrap();
+            files.insert(name, bytes);
+        }
+        let json = |name: &str| -> Value { serde_json::from_slice(&files[name]).unwrap() };
+        let index = json("index.json");
+        assert_eq!(index["manifests"].as_array().unwrap().len(), 1);
+        assert_eq!(index["manifests"][0]["digest"], digest);
+        let [docker] = json("manifest.json").as_array().unwrap().clone().try_into().unwrap();
+        assert_eq!(docker["RepoTags"], json!(["localhost/a:1.2.3"]));
+        let config: Value = json(docker["Config"].as_str().unwrap());
+        assert_eq!(config["config"]["User"], "5:6");
+        assert!(files.contains_key(docker["Layers"][0].as_str().unwrap()));
+        assert_eq!(files.keys().filter(|name| name.starts_with("blobs/sha256/") && name.len() > 20).count(), 3);
     }
 }

@@ -45,7 +45,7 @@ as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 # The programs and libraries from Debian, named by package.
 step_debian() {
   local wanted=(chromium fonts-dejavu-core nginx haproxy nghttp2-client tinyproxy-bin microsocks ripgrep curl jq openssl procps
-    openssh-server openssh-client libnss-wrapper rsync postgresql libfaketime prometheus busybox shellcheck git docker-registry
+    openssh-server openssh-client libnss-wrapper rsync postgresql libfaketime prometheus busybox shellcheck git docker-registry skopeo
     build-essential pkg-config python3-venv libkrb5-dev libx11-dev libxkbfile-dev libsecret-1-dev)
   local missing=() package
   for package in "${wanted[@]}"; do

@@ -30,6 +30,9 @@ check "images are written" write one gateway agent --programs "$REAL_STATIC" --u
 check "and once more" write two gateway agent --programs "$REAL_STATIC" --uncompressed
 for image in gateway workspace-agent; do
   check "the image $image is the same from two runs" cmp "$MACHINE/one/$image.tar" "$MACHINE/two/$image.tar"
+  for kind in oci-archive docker-archive; do
+    same "skopeo reads $image as one image ($kind)" amd64 "$(skopeo inspect "$kind:$MACHINE/one/$image.tar" 2>>"$OUT/skopeo.log" | jq -r .Architecture)"
+  done
   check "and so is its list of parts" cmp "$MACHINE/one/$image.cdx.json" "$MACHINE/two/$image.cdx.json"
 done
 
