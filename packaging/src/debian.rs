@@ -154,12 +154,13 @@ impl Package {
              getent passwd {user} >/dev/null ||\n    \
              useradd --system --user-group --home-dir {home} --no-create-home --shell /usr/sbin/nologin {user}\n  \
              if [ -d /run/systemd/system ]; then\n    systemctl daemon-reload\n    \
-             systemctl try-restart {program}.service\n  fi\nfi\n"
+             systemctl try-restart {program}.service ||\n      \
+             echo '{program} did not start again: systemctl status {program}' >&2\n  fi\nfi\n"
         );
         tree.text("postinst", PROGRAM, postinst);
         let prerm = format!(
             "#!/bin/sh\nset -e\nif [ \"$1\" = remove ] && [ -d /run/systemd/system ]; then\n  \
-             systemctl disable --now {program}.service\nfi\n"
+             systemctl disable --now {program}.service || true\nfi\n"
         );
         tree.text("prerm", PROGRAM, prerm);
         let postrm = format!(
