@@ -182,7 +182,7 @@ else
     check "and what can be read goes on" lists
     check "and it is ready" curl -sf --max-time 5 -o /dev/null "http://127.0.0.1:$SMALL_ADMIN/readyz"
     rm "$DISK/full"
-    gone() { ! small_says store; }
+    gone() { ! small_says 'store: away'; }
     check "and when there is room again, this is said" until_ok 15 gone
   else
     echo "note  outage: no small disk can be made here (mount): SQLite on a full disk is not checked"
