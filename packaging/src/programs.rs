@@ -140,9 +140,7 @@ pub(crate) fn inspect(program: &Path, target: Target) -> Result<()> {
 /// Says which place it names.
 fn has_no_place(repository: &Repository, program: &Path) -> Result<()> {
     let bytes = fs::read(program)?;
-    // A folder such as `/src` is in other paths too (`/cargo/registry/src/`), and in the texts of programs.
-    let is_distinct = |place: &str| place.matches('/').count() > 1;
-    for (place, _) in repository.remapped().into_iter().filter(|(place, _)| is_distinct(place)) {
+    for (place, _) in repository.remapped() {
         ensure!(
             !contains(&bytes, place.as_bytes()),
             "{} names {place}: no other machine could build it",
